@@ -1,0 +1,41 @@
+# One entry for everything: each target sets up what it needs, alone, on a machine with Python 3.11+ and make.
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that starts and is new enough (a shim may exist and not start).
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+WORKERS ?= 2
+
+.PHONY: setup demo test test-slow lint bench docs clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "trust-cache needs Python 3.11 or newer: none was found" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[extract,cluster,dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/trust-cache demo --out demo
+
+test: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+docs: setup
+	$(BIN)/python docs/make_statistics_figures.py
+
+clean:
+	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
