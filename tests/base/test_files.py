@@ -1,0 +1,72 @@
+"""Folders of results: whole or absent, nothing of anybody's ever lost."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from trust_cache.base.errors import InputError, StoppedError
+from trust_cache.base.files import write_folder
+
+OWN = {"a.txt", "sub"}
+FILES = {"a.txt": b"one", "sub/b.txt": b"two"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_writes_all_and_leaves_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    assert write_folder(out, FILES, own=OWN) is None
+    assert content(out) == FILES
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_an_empty_folder_is_used_and_equal_results_stay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert write_folder(out, FILES, own=OWN) is None
+    before = (out / "a.txt").stat().st_ino
+    assert write_folder(out, FILES, own=OWN) is None
+    assert (out / "a.txt").stat().st_ino == before
+
+
+def test_other_results_are_kept_under_a_number(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_folder(out, {"a.txt": b"0"}, own=OWN)
+    assert write_folder(out, {"a.txt": b"1"}, own=OWN) == tmp_path / "out.1"
+    assert write_folder(out, {"a.txt": b"2"}, own=OWN) == tmp_path / "out.2"
+    assert content(tmp_path) == {"out/a.txt": b"2", "out.1/a.txt": b"0", "out.2/a.txt": b"1"}
+
+
+def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("ten years")
+    with pytest.raises(InputError, match=r"thesis\.tex"):
+        write_folder(tmp_path, FILES, own=OWN)
+    with pytest.raises(InputError, match="found a file"):
+        write_folder(tmp_path / "thesis.tex", FILES, own=OWN)
+    assert content(tmp_path) == {"thesis.tex": b"ten years"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    out = tmp_path / "out"
+    write_folder(out, {"a.txt": b"0"}, own=OWN)
+
+    def full(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoppedError, match="no room left") as caught:
+        write_folder(out, FILES, own=OWN)
+    assert caught.value.exit_code == 3
+    assert content(tmp_path) == {"out/a.txt": b"0"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_parent_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write there"):
+        write_folder(tmp_path / "file" / "out", FILES, own=OWN)

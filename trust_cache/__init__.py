@@ -1,0 +1,25 @@
+"""Certified dismissal in breast cancer screening: features cached once, heads and bounds in seconds."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trust_cache.certificate.certify import certify
+    from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
+    from trust_cache.statistics.thresholds import select_threshold
+
+__all__ = ["certify", "clopper_pearson_lower", "clopper_pearson_upper", "select_threshold"]
+
+# Imported when first used: `import trust_cache` itself costs nothing.
+_HOMES = {
+    "certify": "trust_cache.certificate.certify",
+    "clopper_pearson_lower": "trust_cache.statistics.bounds",
+    "clopper_pearson_upper": "trust_cache.statistics.bounds",
+    "select_threshold": "trust_cache.statistics.thresholds",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,112 @@
+"""Folders of results that are either whole or absent, whatever happens while they are written."""
+
+import errno
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from trust_cache.base.errors import InputError, StoppedError
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
+_NAMES_SHOWN = 3
+
+
+def write_folder(out: Path, files: Mapping[str, bytes], *, own: Collection[str]) -> Path | None:
+    """Make `out` hold exactly `files` (relative name -> content), all of them or none.
+
+    An `out` that already holds the same is left as it is. Other results of this command (top-level
+    names in `own`) are kept: the folder moves to the returned name. Anything else is refused.
+    """
+    refuse_foreign(out, own=own)
+    scratch = out.with_name(f".{out.name}.{uuid4().hex}")
+    try:
+        with _refusals_in_words(out):
+            _write_all(scratch, files)
+            return _put_in_place(scratch, out)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
+    """Refuse an output folder with files in it that are not ours to replace."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out}: expected a folder for the results, found a file; choose another name")
+    foreign = sorted(path.name for path in out.iterdir() if path.name not in own)
+    if foreign:
+        shown = ", ".join(foreign[:_NAMES_SHOWN]) + (", ..." if foreign[_NAMES_SHOWN:] else "")
+        raise InputError(
+            f"{out}: expected a new or empty folder, found files that this command does not write"
+            f" ({shown}); choose another --out"
+        )
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        _sync(path)
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            _sync(path)
+    _sync(folder)
+
+
+def _put_in_place(scratch: Path, out: Path) -> Path | None:
+    kept = None
+    if out.exists():
+        if _content(out) == _content(scratch):
+            return None
+        if any(out.iterdir()):
+            kept = _free_name(out)
+            out.rename(kept)
+        else:
+            out.rmdir()
+    scratch.rename(out)
+    _sync(out.parent)
+    return kept
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return candidate
+
+
+def _sync(path: Path) -> None:
+    """Force a file or a folder to the disk: a rename is only as durable as what it names."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _refusals_in_words(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StoppedError(
+                f"{out}: no room left on the disk; nothing was changed there."
+                " Make room and run the same command again"
+            ) from error
+        raise InputError(f"{out}: cannot write there ({error.strerror or error})") from error

@@ -1,0 +1,136 @@
+"""Locks that die with their holder: the operating system's own, on a small file that says who holds it."""
+
+import errno
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from weakref import WeakSet
+
+from trust_cache.base.errors import InputError
+
+_HELD: set[int] = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}  # some network file systems
+_logger = logging.getLogger(__name__)
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Windows locks bytes against reading: one far behind the text leaves that readable.
+    _FAR = 1 << 30
+
+    def _take(handle: int) -> None:
+        os.lseek(handle, _FAR, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        os.lseek(handle, 0, os.SEEK_SET)
+
+else:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class FileLock:
+    """An exclusive lock on `path`, taken at once or refused with the holder's name; a context manager.
+
+    A killed holder loses it with its process. The file goes with the lock where the system permits.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        self.what = what
+        self._handle: int | None = None
+
+    def acquire(self) -> Self:
+        """Take the lock or refuse, naming who holds it."""
+        while self._handle is None:
+            handle = self._open()
+            if not self._lock(handle):
+                os.close(handle)
+                raise InputError(
+                    f"{self.what}: is being written by {self._holder()}; wait until it has ended"
+                )
+            # Another holder may have removed the file between our opening and our locking it.
+            if self._is_current(handle):
+                self._handle = handle
+            else:
+                os.close(handle)
+        os.truncate(self._handle, 0)
+        os.write(self._handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        _HELD_LOCKS.add(self)
+        return self
+
+    def release(self) -> None:
+        """Give the lock back; without effect when it is not held."""
+        if self._handle is None:
+            return
+        if sys.platform != "win32":  # there an open file cannot be removed
+            self.path.unlink(missing_ok=True)
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise InputError(f"{self.what}: cannot write there ({error.strerror or error})") from error
+
+    def _lock(self, handle: int) -> bool:
+        try:
+            _take(handle)
+        except OSError as error:
+            if error.errno in _HELD:
+                return False
+            if error.errno not in _UNSUPPORTED:
+                os.close(handle)
+                raise
+            _logger.warning(
+                "%s: this file system has no locks; make sure nobody else writes there", self.what
+            )
+        return True
+
+    def _is_current(self, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _holder(self) -> str:
+        try:
+            holder = json.loads(self.path.read_bytes())
+            return f"process {int(holder['pid'])} on {holder['host']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+        _HELD_LOCKS.discard(self)
+
+
+_HELD_LOCKS: WeakSet[FileLock] = WeakSet()
+
+
+def _drop_inherited() -> None:
+    # A forked worker shares the lock; if it kept its copy, the lock would outlive a killed holder.
+    for lock in list(_HELD_LOCKS):
+        lock._close()
+
+
+_at_fork: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _at_fork is not None:
+    _at_fork(after_in_child=_drop_inherited)

@@ -1,0 +1,71 @@
+"""CSV files in and out: cells stay text until a room gives them a meaning, floats keep all digits."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from trust_cache.base.errors import InputError
+
+
+def read_text_table(path: Path, required: Sequence[str]) -> pl.DataFrame:
+    """Read a CSV file as columns of text (so that 007 stays 007), with at least `required`.
+
+    Blank lines are dropped; empty cells are null; text is stripped of white space around it.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: expected a CSV file, found a folder")
+    try:
+        table = pl.read_csv(path, infer_schema=False)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except pl.exceptions.NoDataError as error:
+        raise InputError(f"{path}: the file is empty; expected {_listed(required)}") from error
+    except pl.exceptions.PolarsError as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{path}: not a readable CSV file in UTF-8 ({first})") from error
+    table = table.rename({name: name.strip() for name in table.columns})
+    _check_header(path, table.columns, required)
+    stripped = pl.all().str.strip_chars()
+    table = table.with_columns(pl.when(stripped == "").then(None).otherwise(stripped).name.keep())
+    table = table.filter(~pl.all_horizontal(pl.all().is_null()))
+    if table.is_empty():
+        raise InputError(f"{path}: the file has a header and no rows")
+    return table
+
+
+def write_rows(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
+    """Return the rows as a CSV file: floats by repr, null empty, booleans true and false."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row[column]) for column in columns] for row in rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+def _check_header(path: Path, found: Sequence[str], required: Sequence[str]) -> None:
+    missing = [name for name in required if name not in found]
+    if missing:
+        hint = ""
+        for separator, word in ((";", "semicolons"), ("\t", "tabs")):
+            if any(separator in name for name in found):
+                hint = f"; the file seems to be separated by {word}, commas are expected"
+        raise InputError(f"{path}: missing column {_listed(missing)}; found {_listed(found[:20])}{hint}")
+    # The reader renames the second of two equal names.
+    twice = [name for name in found if f"{name}_duplicated_0" in found]
+    if twice:
+        raise InputError(f"{path}: column {_listed(twice)} stands twice in the header")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
