@@ -1,0 +1,56 @@
+"""Stratified draws of cases that depend on the seed and the sorted cases, on nothing else.
+
+The random numbers are a bit generator's raw output, which numpy keeps stable between versions (unlike
+what its distributions or scikit-learn's splitters make of a seed). Assignments are written out and
+reused all the same.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trust_cache.base.errors import InputError
+
+SEARCH_SHARE = (1, 5)  # numerator and denominator: sizes are integer arithmetic
+
+Mask = NDArray[np.bool_]
+
+
+def draw_search(labels: NDArray[np.integer], seed: int, *, resplit: int | None = None) -> Mask:
+    """Mark ceil(20 %) of the cases as the search subset, stratified by label.
+
+    `labels` belong to cases sorted by case_id. `resplit` numbers further splits of the same seed.
+    """
+    size, _ = search_sizes(labels.size, int(np.count_nonzero(labels == 1)))
+    return draw_stratified(labels, size, random_keys(labels.size, seed, resplit))
+
+
+def search_sizes(cases: int, positives: int) -> tuple[int, int]:
+    """Return the cases and the positives of the search subset."""
+    share, whole = SEARCH_SHARE
+    size = -(-cases * share // whole)
+    return size, _proportional(positives, cases, size)
+
+
+def draw_stratified(labels: NDArray[np.integer], size: int, keys: NDArray[np.uint64]) -> Mask:
+    """Mark `size` cases with the smallest keys of their class, classes in proportion."""
+    drawn = np.zeros(labels.size, dtype=np.bool_)
+    positives = int(np.count_nonzero(labels == 1))
+    of_positives = _proportional(positives, labels.size, size)
+    for label, count in ((1, of_positives), (0, size - of_positives)):
+        members = np.flatnonzero(labels == label)
+        drawn[members[np.argsort(keys[members], kind="stable")[:count]]] = True
+    return drawn
+
+
+def random_keys(count: int, seed: int, stream: int | None = None) -> NDArray[np.uint64]:
+    """Return `count` random 64-bit keys of this seed; another stream gives other keys."""
+    if seed < 0:
+        raise InputError(f"seed: expected 0 or more, found {seed}")
+    spawn_key = () if stream is None else (stream,)
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=spawn_key))
+    return np.asarray(bits.random_raw(count), dtype=np.uint64)
+
+
+def _proportional(positives: int, cases: int, size: int) -> int:
+    """Return how many positives belong into `size` of the cases, to the nearest, a half upwards."""
+    return (2 * positives * size + cases) // (2 * cases) if cases else 0
