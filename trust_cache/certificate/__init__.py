@@ -1,0 +1,1 @@
+"""From scores to operating points, bounds and a certificate that anyone can recompute."""

@@ -1,0 +1,91 @@
+"""The same certification over many search/evaluation splits: what a single one is worth."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trust_cache.certificate.cohort import Cohort
+from trust_cache.certificate.points import Point, Terms, choose_threshold, count, describe
+from trust_cache.certificate.split import Split
+from trust_cache.statistics.planning import chance_target_met
+from trust_cache.statistics.splits import draw_search
+
+QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
+
+
+@dataclass(frozen=True)
+class Resplit:
+    """One point of one further split (without AUROC and image level)."""
+
+    resplit: int
+    point: Point
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a configuration fares at a target over all splits, met or not."""
+
+    configuration: str | None
+    target: float
+    resplits: int
+    met: int
+    met_share: float
+    met_share_expected: float | None  # by the Beta-binomial law; None: the rule is infeasible
+    dismissal: dict[str, float]
+    bound: dict[str, float]
+
+
+def certify_resplits(
+    cohort: Cohort,
+    targets: Sequence[float],
+    terms: Terms,
+    *,
+    seed: int,
+    resplits: int,
+    advance: Callable[[], None],
+) -> tuple[Resplit, ...]:
+    """Certify every configuration and target on `resplits` further splits of the same cases."""
+    points = []
+    for number in range(resplits):
+        search = draw_search(cohort.labels, seed, resplit=number)
+        split = Split(cohort.case_ids, search, f"seed {seed}, resplit {number}")
+        labels = cohort.labels[split.evaluation]
+        for index, scores in enumerate(cohort.scores):
+            evaluation = scores[split.evaluation]
+            for target in targets:
+                threshold = choose_threshold(cohort, split, index, target, terms)
+                counts = count(evaluation, labels, threshold.tau)
+                points.append(Resplit(number, describe(counts, threshold, terms)))
+        advance()
+    return tuple(points)
+
+
+def summarise(resplits: Sequence[Resplit], terms: Terms) -> tuple[Spread, ...]:
+    """Summarise the splits by configuration and target, in their first order."""
+    groups: dict[tuple[str | None, float], list[Point]] = {}
+    for item in resplits:
+        groups.setdefault((item.point.configuration, item.point.target), []).append(item.point)
+    return tuple(_spread(points, terms) for points in groups.values())
+
+
+def _spread(points: list[Point], terms: Terms) -> Spread:
+    first = points[0]
+    met = sum(point.met is True for point in points)
+    return Spread(
+        configuration=first.configuration,
+        target=first.target,
+        resplits=len(points),
+        met=met,
+        met_share=met / len(points),
+        met_share_expected=chance_target_met(
+            terms.rule, first.search_positives, first.positives, first.target, terms.delta
+        ),
+        dismissal=_quantiles([point.dismissed / point.cases for point in points]),
+        bound=_quantiles([point.bound for point in points]),
+    )
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    shares = np.quantile(values, list(QUANTILES.values()))
+    return dict(zip(QUANTILES, (float(share) for share in shares), strict=True))

@@ -1,0 +1,55 @@
+"""Subgroups of cases by a column of the scores: one group a case, none left out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trust_cache.base.errors import InputError
+from trust_cache.certificate.cohort import Cohort
+from trust_cache.certificate.scores import IDENTITY, Scores
+
+MISSING = "missing"
+CONFLICTING = "conflicting"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups of a column in sorted order, and each case's group by position."""
+
+    column: str
+    names: tuple[str, ...]
+    group: NDArray[np.int64]
+
+    def members(self, position: int) -> NDArray[np.bool_]:
+        """Mark the cases of the group at `position`."""
+        return np.asarray(self.group == position)
+
+
+def group_cases(scores: Scores, cohort: Cohort, column: str) -> Grouping:
+    """Give each case the value that its rows agree on, or `conflicting`, or `missing`."""
+    if column not in scores.table.columns or column in IDENTITY:
+        others = [name for name in scores.table.columns if name not in IDENTITY]
+        raise InputError(
+            f"{scores.source}: no column {column!r} to group by; the file has"
+            f" {', '.join(others) or 'no columns besides ids, label and score'}"
+        )
+    value = pl.col(column).cast(pl.String).drop_nulls()
+    by_case = scores.table.group_by("case_id").agg(values=value.n_unique(), value=value.first())
+    name = (
+        pl.when(pl.col("values") == 0).then(pl.lit(MISSING))
+        .when(pl.col("values") > 1).then(pl.lit(CONFLICTING))
+        .otherwise(pl.col("value"))
+    )  # fmt: skip
+    named = pl.DataFrame({"case_id": cohort.case_ids}).join(
+        by_case.select("case_id", name=name), on="case_id", how="left", maintain_order="left"
+    )["name"]
+    names = sorted(named.unique().to_list(), key=_ordinary_first)
+    positions = {group: position for position, group in enumerate(names)}
+    group = np.array([positions[item] for item in named.to_list()], dtype=np.int64)
+    return Grouping(column, tuple(names), group)
+
+
+def _ordinary_first(name: str) -> tuple[bool, str]:
+    return name in {MISSING, CONFLICTING}, name

@@ -1,0 +1,208 @@
+"""The results as tables of text: the paper's table and the details, for terminal, Markdown and LaTeX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trust_cache.certificate.certify import Certification
+from trust_cache.certificate.points import Point
+from trust_cache.statistics.prevalence import ASSUMPTION
+
+NOT_AVAILABLE = "N/A"
+NO_NUMBER = "—"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header and rows, all text, and what the header's short names mean."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    legend: str = ""
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """Write a share as a percentage, or a dash where it is not defined."""
+    return NO_NUMBER if value is None else f"{100 * value:.{digits}f}%"
+
+
+def whole_percent(share: float) -> str:
+    """Write a share such as a target or a confidence without needless digits: 0.98 is 98%."""
+    return f"{100 * share:.6g}%"
+
+
+def name_of(configuration: str | None) -> str:
+    """Name a configuration where the file has no such column."""
+    return "scores" if configuration is None else configuration
+
+
+def bound_name(delta: float) -> str:
+    """Name the bound as the paper does: CPU99 is the one-sided 99 % Clopper-Pearson upper bound."""
+    return f"CPU{100 * (1 - delta):.6g}"
+
+
+def all_tables(certification: Certification) -> list[Table]:
+    """Return every table that this certification calls for."""
+    tables = [paper_table(certification), details_table(certification)]
+    if certification.settings.prevalence is not None:
+        tables.append(_prevalence_table(certification))
+    if certification.subgroups:
+        tables.append(_subgroup_table(certification))
+    if certification.spreads:
+        tables.append(_spread_table(certification))
+    return tables
+
+
+def paper_table(certification: Certification) -> Table:
+    """Return the paper's table: a row a configuration, N/A where a target is not met."""
+    settings = certification.settings
+    rows = []
+    for points in by_configuration(certification.points):
+        cells = [name_of(points[0].configuration)]
+        for point in points:
+            cells += [_if_met(point, point.dismissal), _if_met(point, point.bound, NO_NUMBER)]
+        auroc = points[0].auroc_case
+        cells.append(NO_NUMBER if auroc is None else f"{auroc:.4f}")
+        cells += [percent(point.image_dismissal) for point in points]
+        rows.append(tuple(cells))
+    header = ["Configuration"]
+    for target in settings.targets:
+        header += [f"Case @{whole_percent(target)} target", bound_name(settings.delta)]
+    header.append("Case AUROC")
+    header += [f"Image dismissal at τ{100 * target:.6g}" for target in settings.targets]
+    first = certification.points[0]
+    title = (
+        f"Dismissal on the evaluation subset: {first.cases:,} cases, {first.positives:,} positive"
+        f" ({percent(first.prevalence)})"
+    )
+    return Table(title, tuple(header), tuple(rows))
+
+
+def details_table(certification: Certification) -> Table:
+    """Return a row a point: counts and every bound, with the names that rule-out studies use."""
+    settings = certification.settings
+    rows = [
+        (
+            name_of(point.configuration),
+            whole_percent(point.target),
+            NO_NUMBER if point.tau is None else f"{point.tau:.6g}",
+            f"{point.dismissed:,} of {point.cases:,}",
+            f"{point.positives_dismissed:,} of {point.positives:,}",
+            _if_met(point, point.caseload_reduction_rate),
+            _if_met(point, point.false_omission_rate),
+            _if_met(point, point.bound),
+            _if_met(point, point.bound_corrected),
+            percent(point.recall),
+            percent(point.recall_lower),
+            "met" if point.met else (point.reason or NO_NUMBER),
+        )
+        for point in certification.points
+    ]
+    name = bound_name(settings.delta)
+    confidence = whole_percent(1 - settings.delta)
+    header = (
+        "Configuration", "Target", "τ", "Dismissed", "Positives dismissed", "CRR", "FOR", name,
+        f"{name} corrected", "Recall", "Recall at least", "Verdict",
+    )  # fmt: skip
+    legend = (
+        "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
+        f" the dismissed as observed. {name}: its one-sided {confidence} Clopper-Pearson upper"
+        f" bound; corrected: for the {certification.points[0].compared} points compared"
+        " (configurations x targets x subgroups). Recall at least: its one-sided"
+        f" {confidence} lower bound."
+    )
+    title = f"Operating points in detail (threshold rule: {settings.rule})"
+    return Table(title, header, tuple(rows), legend)
+
+
+def _prevalence_table(certification: Certification) -> Table:
+    settings = certification.settings
+    rows = tuple(
+        (
+            name_of(point.configuration),
+            whole_percent(point.target),
+            _if_met(point, point.assumed_false_omission_rate_upper, digits=4),
+            NOT_AVAILABLE if not point.met else f"{point.assumed_missed_per_1000_upper:.4g}",
+        )
+        for point in certification.points
+    )
+    title = f"At a prevalence of {whole_percent(settings.prevalence or 0.0)}"
+    header = ("Configuration", "Target", "FOR at most", "Missed cancers per 1,000 at most")
+    legend = f"With {whole_percent(1 - settings.delta)} confidence; {ASSUMPTION}."
+    return Table(title, header, rows, legend)
+
+
+def _subgroup_table(certification: Certification) -> Table:
+    settings = certification.settings
+    rows = tuple(
+        (
+            name_of(item.point.configuration),
+            whole_percent(item.point.target),
+            item.group,
+            f"{item.point.dismissed:,} of {item.point.cases:,}",
+            f"{item.point.positives_dismissed:,} of {item.point.positives:,}",
+            percent(item.point.dismissal),
+            percent(item.point.bound),
+            percent(item.point.bound_corrected),
+            percent(item.point.recall),
+        )
+        for item in certification.subgroups
+    )
+    header = (
+        "Configuration", "Target", certification.subgroups[0].column, "Dismissed",
+        "Positives dismissed", "Dismissal", bound_name(settings.delta),
+        f"{bound_name(settings.delta)} corrected", "Recall",
+    )  # fmt: skip
+    return Table("The same thresholds by subgroup, met or not", header, rows)
+
+
+def _spread_table(certification: Certification) -> Table:
+    settings = certification.settings
+    rows = tuple(
+        (
+            name_of(spread.configuration),
+            whole_percent(spread.target),
+            f"{spread.met} of {spread.resplits} ({percent(spread.met_share, 0)})",
+            percent(spread.met_share_expected, 0),
+            _range(spread.dismissal),
+            _range(spread.bound),
+        )
+        for spread in certification.spreads
+    )
+    header = (
+        "Configuration", "Target", "Target met", "Expected by the Beta-binomial law",
+        "Dismissal, median (5-95 %)", f"{bound_name(settings.delta)}, median (5-95 %)",
+    )  # fmt: skip
+    title = f"The same over {settings.resplits} other splits: what one split is worth"
+    return Table(title, header, rows)
+
+
+def by_configuration(points: Sequence[Point]) -> list[list[Point]]:
+    """Group the points by configuration, in their order."""
+    groups: dict[str | None, list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.configuration, []).append(point)
+    return list(groups.values())
+
+
+def sentences(certification: Certification) -> list[str]:
+    """Return one sentence with its warrant for each point that met its target."""
+    confidence = whole_percent(1 - certification.settings.delta)
+    return [
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {percent(point.dismissal)}"
+        f" of examinations fall below {point.tau:.6g}; with {confidence} confidence at most"
+        f" {percent(point.bound)} of those have cancer ({point.positives_dismissed} of the"
+        f" {point.positives} cancers are among them; the cohort's own rate is"
+        f" {percent(point.prevalence)})."
+        for point in certification.points
+        if point.met
+    ]
+
+
+def _if_met(point: Point, value: float | None, otherwise: str = NOT_AVAILABLE, digits: int = 2) -> str:
+    return percent(value, digits) if point.met else otherwise
+
+
+def _range(quantiles: dict[str, float]) -> str:
+    low, middle, high = (percent(quantiles[name]) for name in ("q05", "q50", "q95"))
+    return f"{middle} ({low} - {high})"

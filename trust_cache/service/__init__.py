@@ -1,0 +1,1 @@
+"""What people run rather than import: the demonstration."""
