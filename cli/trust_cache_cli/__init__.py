@@ -1,0 +1,1 @@
+"""The command line of trust-cache: parse, call one library function, print."""

@@ -1,0 +1,154 @@
+"""The commands certify and verify."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.output import console, note, progress, say, show_json, show_list, show_table, warn
+
+if TYPE_CHECKING:
+    from trust_cache.certificate.certify import Certification
+
+DISAGREES = 1
+
+CERTIFY_EXAMPLES = """
+**Examples**
+
+    trust-cache certify scores.csv --out certified/
+
+    trust-cache certify run/ --out certified/ --target 0.98 --by site --resplits 200
+
+    trust-cache certify scores.csv --out certified/ --rule ltt --prevalence 0.005 --json
+"""
+VERIFY_EXAMPLES = """
+**Example**
+
+    trust-cache verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(epilog=CERTIFY_EXAMPLES)(certify)
+    app.command(epilog=VERIFY_EXAMPLES)(verify)
+
+
+def certify(
+    scores: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder, or a CSV with case_id, label, score (and optionally configuration,"
+            " image_id, further columns), one row per image or case."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
+    target: Annotated[
+        list[float] | None,
+        typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="One minus the confidence of the bounds.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="The seed of the search/evaluation split.")] = 0,
+    split: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Reuse the split of an earlier split.csv.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Certify the same thresholds per group of a column."),
+    ] = None,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
+    ] = None,
+    resplits: Annotated[
+        int, typer.Option(metavar="R", help="Repeat over R other splits: what is one worth?")
+    ] = 0,
+    rule: Annotated[
+        str,
+        typer.Option(help="How the threshold is chosen on the search subset: recall, crc or ltt."),
+    ] = "recall",
+    json: AsJson = False,
+    _verbose: Verbose = False,
+    _log: Log = None,
+) -> None:
+    """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
+
+    A target that is not met on the evaluation subset is printed as N/A; that is a result. The files
+    always carry the counts.
+    """
+    from trust_cache.base.files import refuse_foreign
+    from trust_cache.certificate.certify import certify as certify_scores
+    from trust_cache.certificate.folder import OWN, as_document, write_certification
+
+    refuse_foreign(out, own=OWN)
+    with progress("resplits", resplits) as advance:
+        certification = certify_scores(
+            scores,
+            targets=tuple(target or (0.98, 0.95)),
+            delta=delta,
+            seed=seed,
+            split=split,
+            by=by,
+            prevalence=prevalence,
+            resplits=resplits,
+            rule=rule,
+            advance=advance,
+        )
+    kept = write_certification(certification, out)
+    if kept is not None:
+        note(f"{out} held other results: they are kept in {kept}")
+    warn(certification.warnings)
+    if json:
+        show_json(as_document(certification))
+        return
+    show_certification(certification, out)
+
+
+def show_certification(certification: "Certification", out: Path) -> None:
+    """Print the tables, the sentences with their warrant, and what they do not say."""
+    from trust_cache.certificate.tables import all_tables, sentences
+
+    screen = console()
+    for table in all_tables(certification):
+        show_table(screen, table)
+    found = sentences(certification)
+    if found:
+        show_list(screen, "In words", found)
+    show_list(screen, "What this does not say", certification.limits)
+    say(screen, f"Written to {out}. A third party recomputes a certificate with")
+    say(screen, f"  trust-cache verify {out}/certificates/NAME.json --scores {certification.scores.source}")
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="A file of certified/certificates/.")],
+    scores: Annotated[
+        Path, typer.Option(metavar="FILE", help="The scores (or the run folder) it speaks of.")
+    ],
+    split: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
+    ] = None,
+    json: AsJson = False,
+    _verbose: Verbose = False,
+    _log: Log = None,
+) -> None:
+    """Recompute a certificate from its scores and split.
+
+    Exit code 1 and the fields' names where anything does not agree.
+    """
+    from trust_cache.certificate.verify import as_document
+    from trust_cache.certificate.verify import verify as verify_it
+
+    verification = verify_it(certificate, scores, split)
+    if json:
+        show_json(as_document(verification))
+    else:
+        screen = console()
+        if verification.holds:
+            say(screen, f"{certificate} agrees with these scores and this split.", style="green")
+        else:
+            title = f"{certificate} does not agree with these scores and this split:"
+            show_list(screen, title, (str(item) for item in verification.disagreements))
+    if not verification.holds:
+        raise typer.Exit(DISAGREES)

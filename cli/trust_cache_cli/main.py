@@ -1,0 +1,71 @@
+"""The entry point: the commands put together, and the one place that turns outcomes into exit codes."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from trust_cache.base.errors import TrustCacheError
+from trust_cache_cli import certificates, demonstration, planning
+from trust_cache_cli.output import fail
+
+app = typer.Typer(
+    name="trust-cache",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+OUR_FAULT = 70
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"trust-cache {version('trust-cache')}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Results go to stdout, progress and warnings to stderr. Exit codes: 0 done, 1 finished but"
+    " something failed or does not agree, 2 wrong use or bad input, 3 stopped early and resumable,"
+    " 70 our own fault, 130 Ctrl-C."
+)
+def describe(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Certified dismissal in breast cancer screening.
+
+    From scores of examinations to a dismissal threshold with an exact upper bound on the cancer rate
+    below it. A research tool: not a medical device.
+    """
+
+
+certificates.register(app)
+planning.register(app)
+demonstration.register(app)
+
+
+def main() -> None:
+    """Run the command line; no traceback for a user's mistake."""
+    try:
+        app(prog_name="trust-cache")
+    except TrustCacheError as error:
+        fail(str(error))
+        sys.exit(error.exit_code)
+    except Exception as error:
+        logging.getLogger("trust_cache").debug("unexpected", exc_info=True)
+        fail(
+            f"an error of trust-cache itself: {type(error).__name__}: {error}."
+            " Please report it with the file that `--log FILE -v` writes"
+        )
+        sys.exit(OUR_FAULT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""plan, demo and help on the command line."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_plan_both_ways(run: Run) -> None:
+    need = run("plan", "--bound", 0.01, "--dismissal", 0.2, "--misses", 2)
+    assert need.code == 0
+    assert "838 dismissed cases" in need.out
+    reach = run("plan", "--cases", 5997, "--positives", 149)
+    for words in ("49%", "43%", "infeasible, needs 49", "infeasible, needs 228", "1,200 (30)", "4,797 (119)"):
+        assert words in reach.out
+    assert (
+        json.loads(run("plan", "--cases", 5997, "--positives", 149, "--json").out)["search_positives"] == 30
+    )
+    assert json.loads(run("plan", "--bound", 0.01, "--dismissal", 0.2, "--json").out)["dismissed"] == 459
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--bound", "0.01"],
+        ["--cases", "100"],
+        ["--cases", "100", "--positives", "10", "--bound", "0.1"],
+        ["--cases", "5", "--positives", "9"],
+    ],
+)
+def test_plan_wrong_use(run: Run, words: list[str]) -> None:
+    done = run("plan", *words)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+
+
+def test_demo_runs_twice(run: Run, tmp_path: Path) -> None:
+    done = run("demo", "--out", tmp_path / "demo")
+    assert done.code == 0
+    assert "agrees with" in done.out
+    assert "mean nothing clinically" in done.out
+    assert run("demo", "--out", tmp_path / "demo").code == 0
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["certified", "scores"]
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").out.startswith("trust-cache ")
+    assert run("--help").code == 0
+    for command in ("certify", "verify", "plan", "demo"):
+        shown = run(command, "--help")
+        assert shown.code == 0
+        assert "Example" in shown.out
+        assert f"trust-cache {command}" in shown.out
+    assert run("certfy").code == 2
+
+
+def test_help_answers_in_half_a_second() -> None:
+    """The best of five by processor time: other work on the machine makes the wall clock meaningless."""
+
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = Path(sys.executable).with_name("trust-cache")
+        subprocess.run([command, "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(once() for _ in range(5)) < 0.5

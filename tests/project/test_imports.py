@@ -1,0 +1,38 @@
+"""What an import costs: the certificate needs neither torch nor zarr nor the command line's libraries."""
+
+import subprocess
+import sys
+
+import pytest
+
+import trust_cache
+
+
+def modules_after(code: str) -> set[str]:
+    words = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
+    return set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import trust_cache.certificate",
+        "import trust_cache.certificate.certify, trust_cache.certificate.verify",
+        "from trust_cache import certify, select_threshold, clopper_pearson_upper",
+    ],
+)
+def test_the_certificate_is_light(code: str) -> None:
+    assert not modules_after(code) & {"torch", "zarr", "typer", "h5py", "numba", "sklearn", "rich"}
+
+
+def test_the_package_and_the_command_line_import_lazily() -> None:
+    heavy = {"numpy", "scipy", "polars", "torch", "zarr"}
+    assert not modules_after("import trust_cache") & heavy
+    assert not modules_after("import trust_cache_cli.main") & heavy
+
+
+def test_every_public_name_is_there() -> None:
+    for name in trust_cache.__all__:
+        assert callable(getattr(trust_cache, name))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = trust_cache.nothing

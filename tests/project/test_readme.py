@@ -1,0 +1,61 @@
+"""The README: its commands and its Python run as they stand."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run  # noqa: F401
+from tests.conftest import make_scores
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("shape", [{}, {"images": 3}, {"images": 2, "configurations": ("scores", "other")}])
+def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, object]) -> None:  # noqa: F811
+    table = make_scores(auroc=0.9, **shape)  # type: ignore[arg-type]
+    table.write_csv(workplace / "scores.csv")
+    commands = [
+        line for block in blocks("console") for line in block.splitlines() if line.startswith("trust-cache")
+    ]
+    assert len(commands) >= 3
+    for command in commands:
+        done = run(*shlex.split(command)[1:])
+        assert done.code == 0, (command, done.err)
+    python = blocks("python")
+    assert len(python) == 2
+    for text in python:
+        # The files that the few lines leave open would be warnings, and warnings are errors here.
+        closed = re.sub(
+            r"open\((\"[^\"]+\")\)",
+            r"__import__('io').StringIO(__import__('pathlib').Path(\1).read_text())",
+            text,
+        )
+        exec(compile(closed, "README.md", "exec"), {})  # noqa: S102
+
+
+def test_make_targets_exist() -> None:
+    makefile = (README.parent / "Makefile").read_text()
+    targets = re.findall(r"^make (\S+)", "\n".join(blocks("console")), flags=re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    for target in targets:
+        assert f"\n{target}:" in makefile
+
+
+def test_options_in_the_readme_exist(run: Run) -> None:  # noqa: F811
+    shown = re.sub(r"\s+", " ", run("certify", "--help").out)
+    options = set(re.findall(r"`--([a-z-]+)", README.read_text())) - {"out"}
+    assert options >= {"by", "prevalence", "resplits", "rule", "json", "target"}
+    for option in options:
+        assert f"--{option}" in shown, option
