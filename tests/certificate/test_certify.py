@@ -19,7 +19,11 @@ from trust_cache.certificate.points import Counts, Terms, Threshold, describe
 from trust_cache.statistics.planning import chance_target_met
 from trust_cache.statistics.rules import Allowance
 
-DESIGN_KEYS = ["configuration", "target", "tau", "search_cases", "search_positives", "cases", "positives", "dismissed", "positives_dismissed", "dismissal", "recall", "recall_lower", "bound", "bound_corrected", "compared", "delta", "prevalence", "met", "reason", "auroc_case", "auroc_image", "image_dismissal"]
+DESIGN_KEYS = [
+    "configuration", "target", "tau", "search_cases", "search_positives", "cases", "positives", "dismissed",
+    "positives_dismissed", "dismissal", "recall", "recall_lower", "bound", "bound_corrected", "compared",
+    "delta", "prevalence", "met", "reason", "auroc_case", "auroc_image", "image_dismissal",
+]  # fmt: skip
 
 
 def by_hand(table: pl.DataFrame, split: pl.DataFrame, target: str) -> dict[str, object]:

@@ -109,8 +109,8 @@ def test_configurations_must_speak_of_the_same_cases(scores: MakeScores, change:
     if change == "fewer":
         with pytest.raises(InputError, match="configuration b lacks case 00007"):
             build_cohort(check_scores(table.filter(~one)))
+        swapped = pl.col("configuration").replace({"a": "b", "b": "a"})
         with pytest.raises(InputError, match="configuration a lacks case 00007"):
-            swapped = pl.col("configuration").replace({"a": "b", "b": "a"})
             build_cohort(check_scores(table.filter(~one).with_columns(swapped)))
     else:
         flipped = table.with_columns(label=pl.when(one).then(1 - pl.col("label")).otherwise(pl.col("label")))
