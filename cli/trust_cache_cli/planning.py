@@ -72,8 +72,8 @@ def _show_need(need: "Need") -> None:
         console(),
         f"A bound of {whole_percent(need.bound)} at {whole_percent(1 - need.delta)} confidence with"
         f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
-        f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation cases, {need.cases:,}"
-        " cases with the 20 % for the search of the threshold.",
+        f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
+        f" cases, {need.cases:,} cases with the 20 % for the search of the threshold.",
     )
 
 

@@ -31,6 +31,20 @@ def write_folder(out: Path, files: Mapping[str, bytes], *, own: Collection[str])
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file, whole or not at all, in the place of an earlier one."""
+    scratch = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with _refusals_in_words(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch.write_bytes(content)
+            _sync(scratch)
+            scratch.replace(path)
+            _sync(path.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
     """Refuse an output folder with files in it that are not ours to replace."""
     if not out.exists():

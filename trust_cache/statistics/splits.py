@@ -21,7 +21,8 @@ def draw_search(labels: NDArray[np.integer], seed: int, *, resplit: int | None =
     `labels` belong to cases sorted by case_id. `resplit` numbers further splits of the same seed.
     """
     size, _ = search_sizes(labels.size, int(np.count_nonzero(labels == 1)))
-    return draw_stratified(labels, size, random_keys(labels.size, seed, resplit))
+    stream = () if resplit is None else (resplit,)
+    return draw_stratified(labels, size, random_keys(labels.size, seed, *stream))
 
 
 def search_sizes(cases: int, positives: int) -> tuple[int, int]:
@@ -42,12 +43,11 @@ def draw_stratified(labels: NDArray[np.integer], size: int, keys: NDArray[np.uin
     return drawn
 
 
-def random_keys(count: int, seed: int, stream: int | None = None) -> NDArray[np.uint64]:
+def random_keys(count: int, seed: int, *stream: int) -> NDArray[np.uint64]:
     """Return `count` random 64-bit keys of this seed; another stream gives other keys."""
     if seed < 0:
         raise InputError(f"seed: expected 0 or more, found {seed}")
-    spawn_key = () if stream is None else (stream,)
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=spawn_key))
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
