@@ -35,7 +35,7 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 docs: setup
-	$(BIN)/python docs/make_statistics_figures.py
+	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md
 
 clean:
 	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -107,14 +107,14 @@ def certify(
 
 def show_certification(certification: "Certification", out: Path) -> None:
     """Print the tables, the sentences with their warrant, and what they do not say."""
-    from trust_cache.certificate.tables import all_tables, sentences
+    from trust_cache.certificate.tables import all_tables, reasons, sentences
 
     screen = console()
     for table in all_tables(certification):
         show_table(screen, table)
-    found = sentences(certification)
-    if found:
-        show_list(screen, "In words", found)
+    for title, found in (("In words", sentences(certification)), ("Why N/A", reasons(certification))):
+        if found:
+            show_list(screen, title, found)
     show_list(screen, "What this does not say", certification.limits)
     say(screen, f"Written to {out}. A third party recomputes a certificate with")
     say(screen, f"  trust-cache verify {out}/certificates/NAME.json --scores {certification.scores.source}")

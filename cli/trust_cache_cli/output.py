@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trust_cache.certificate.tables import Table
+    from trust_cache.base.text_tables import Table
 
 _WIDTH_OF_A_PIPE = 180  # columns; a terminal tells its own
 

@@ -66,7 +66,7 @@ def plan(
 
 
 def _show_need(need: "Need") -> None:
-    from trust_cache.certificate.tables import whole_percent
+    from trust_cache.base.text_tables import whole_percent
 
     say(
         console(),
@@ -78,7 +78,8 @@ def _show_need(need: "Need") -> None:
 
 
 def _show_reach(reach: "Reach") -> None:
-    from trust_cache.certificate.tables import Table, bound_name, percent, whole_percent
+    from trust_cache.base.text_tables import Table, percent, whole_percent
+    from trust_cache.certificate.tables import bound_name
 
     screen = console()
     say(

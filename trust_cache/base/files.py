@@ -15,18 +15,25 @@ _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for f
 _NAMES_SHOWN = 3
 
 
-def write_folder(out: Path, files: Mapping[str, bytes], *, own: Collection[str]) -> Path | None:
+def write_folder(
+    out: Path, files: Mapping[str, bytes], *, own: Collection[str], keep: bool = True
+) -> Path | None:
     """Make `out` hold exactly `files` (relative name -> content), all of them or none.
 
     An `out` that already holds the same is left as it is. Other results of this command (top-level
-    names in `own`) are kept: the folder moves to the returned name. Anything else is refused.
+    names in `own`) are kept: the folder moves to the returned name (without `keep` it is then removed).
+    Anything else is refused.
     """
     refuse_foreign(out, own=own)
     scratch = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
         with _refusals_in_words(out):
             _write_all(scratch, files)
-            return _put_in_place(scratch, out)
+            kept = _put_in_place(scratch, out)
+            if kept is not None and not keep:
+                shutil.rmtree(kept)
+                return None
+            return kept
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -13,7 +13,7 @@ from trust_cache.base.tables import write_rows
 from trust_cache.certificate.certify import Certification
 from trust_cache.certificate.markup import to_latex, to_markdown
 from trust_cache.certificate.points import POINT_KEYS, Point
-from trust_cache.certificate.tables import all_tables, name_of, paper_table
+from trust_cache.certificate.tables import all_tables, name_of, paper_table, reasons
 
 SCHEMA = 1
 OWN = frozenset(
@@ -34,12 +34,12 @@ def write_certification(certification: Certification, out: Path) -> Path | None:
 def render(certification: Certification) -> dict[str, bytes]:
     """Return the files of the folder by relative name."""
     tables = all_tables(certification)
-    notes = (*certification.warnings, *certification.limits)
+    remarks = (*reasons(certification), *certification.warnings)
     files = {
         "split.csv": _csv_of_split(certification),
         "points.csv": write_rows(POINT_KEYS, (asdict(point) for point in certification.points)),
         "points.json": json_bytes(as_document(certification)),
-        "table.md": to_markdown(tables, notes).encode(),
+        "table.md": to_markdown(tables, remarks, certification.limits).encode(),
         "table.tex": to_latex(paper_table(certification)).encode(),
     }
     if certification.subgroups:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trust_cache.certificate.tables import NO_NUMBER, Table
+from trust_cache.base.text_tables import NO_NUMBER, Table
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -12,8 +12,8 @@ _LATEX = {
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_|<>[]"} | {"\n": " "})
 
 
-def to_markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    """Write the tables one below the other, then the notes as a list."""
+def to_markdown(tables: Sequence[Table], remarks: Sequence[str], notes: Sequence[str]) -> str:
+    """Write the tables one below the other, then a list: remarks, which are escaped, and our own notes."""
     blocks = []
     for table in tables:
         lines = [table.header, ("---",) * len(table.header)]
@@ -22,7 +22,8 @@ def to_markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
         blocks.append(f"**{table.title}**\n\n{rows}")
         if table.legend:
             blocks.append(table.legend)
-    blocks.append("\n".join(f"- {note}" for note in notes))
+    items = (*(remark.translate(_MARKDOWN) for remark in remarks), *notes)
+    blocks.append("\n".join(f"- {item}" for item in items))
     return "\n\n".join(blocks) + "\n"
 
 

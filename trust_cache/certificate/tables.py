@@ -1,34 +1,13 @@
 """The results as tables of text: the paper's table and the details, for terminal, Markdown and LaTeX."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
 from trust_cache.certificate.certify import Certification
 from trust_cache.certificate.points import Point
 from trust_cache.statistics.prevalence import ASSUMPTION
 
 NOT_AVAILABLE = "N/A"
-NO_NUMBER = "—"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, a header and rows, all text, and what the header's short names mean."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    legend: str = ""
-
-
-def percent(value: float | None, digits: int = 2) -> str:
-    """Write a share as a percentage, or a dash where it is not defined."""
-    return NO_NUMBER if value is None else f"{100 * value:.{digits}f}%"
-
-
-def whole_percent(share: float) -> str:
-    """Write a share such as a target or a confidence without needless digits: 0.98 is 98%."""
-    return f"{100 * share:.6g}%"
 
 
 def name_of(configuration: str | None) -> str:
@@ -94,7 +73,7 @@ def details_table(certification: Certification) -> Table:
             _if_met(point, point.bound_corrected),
             percent(point.recall),
             percent(point.recall_lower),
-            "met" if point.met else (point.reason or NO_NUMBER),
+            "met" if point.met else "infeasible" if point.tau is None else "not met",
         )
         for point in certification.points
     ]
@@ -196,6 +175,15 @@ def sentences(certification: Certification) -> list[str]:
         f" {percent(point.prevalence)})."
         for point in certification.points
         if point.met
+    ]
+
+
+def reasons(certification: Certification) -> list[str]:
+    """Return why each point that prints N/A does."""
+    return [
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.reason}"
+        for point in certification.points
+        if not point.met
     ]
 
 
