@@ -214,7 +214,7 @@ def test_subgroup_without_positives_has_no_recall(scores: MakeScores) -> None:
 
 @pytest.mark.parametrize("column", ["nowhere", "score", "case_id"])
 def test_unknown_subgroup_column(scores: MakeScores, column: str) -> None:
-    with pytest.raises(InputError, match=rf"no column '{column}' to group by; the file has site"):
+    with pytest.raises(InputError, match=rf"no column '{column}' to group by; there is site"):
         certify(scores(), by=column)
 
 

@@ -1,7 +1,7 @@
 """Scores as users bring them: one row per image or case, checked, sorted, with a digest."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class Scores:
 
     table: pl.DataFrame
     source: str
+    manifest: Path | None = None  # of a run folder: further columns by image_id
 
     @cached_property
     def sha256(self) -> str:
@@ -45,7 +46,9 @@ def read_scores(path: Path) -> Scores:
     file = path / "scores.csv" if path.is_dir() else path
     if path.is_dir() and not file.exists():
         raise InputError(f"{path}: expected a run folder with scores.csv in it, found none")
-    return check_scores(read_text_table(file, REQUIRED), str(file))
+    scores = check_scores(read_text_table(file, REQUIRED), str(file))
+    manifest = path / "manifest.csv"
+    return replace(scores, manifest=manifest) if path.is_dir() and manifest.exists() else scores
 
 
 def check_scores(table: pl.DataFrame, source: str = "scores") -> Scores:

@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.tables import read_text_table
 from trust_cache.certificate.cohort import Cohort
 from trust_cache.certificate.scores import IDENTITY, Scores
 
@@ -29,14 +30,9 @@ class Grouping:
 
 def group_cases(scores: Scores, cohort: Cohort, column: str) -> Grouping:
     """Give each case the value that its rows agree on, or `conflicting`, or `missing`."""
-    if column not in scores.table.columns or column in IDENTITY:
-        others = [name for name in scores.table.columns if name not in IDENTITY]
-        raise InputError(
-            f"{scores.source}: no column {column!r} to group by; the file has"
-            f" {', '.join(others) or 'no columns besides ids, label and score'}"
-        )
+    table = _with_column(scores, column)
     value = pl.col(column).cast(pl.String).drop_nulls()
-    by_case = scores.table.group_by("case_id").agg(values=value.n_unique(), value=value.first())
+    by_case = table.group_by("case_id").agg(values=value.n_unique(), value=value.first())
     name = (
         pl.when(pl.col("values") == 0).then(pl.lit(MISSING))
         .when(pl.col("values") > 1).then(pl.lit(CONFLICTING))
@@ -49,6 +45,22 @@ def group_cases(scores: Scores, cohort: Cohort, column: str) -> Grouping:
     positions = {group: position for position, group in enumerate(names)}
     group = np.array([positions[item] for item in named.to_list()], dtype=np.int64)
     return Grouping(column, tuple(names), group)
+
+
+def _with_column(scores: Scores, column: str) -> pl.DataFrame:
+    """Return the scores with the column: their own, or the run's manifest's by image_id."""
+    if column in scores.table.columns and column not in IDENTITY:
+        return scores.table
+    others = [name for name in scores.table.columns if name not in IDENTITY]
+    if scores.manifest is not None:
+        manifest = read_text_table(scores.manifest, ("image_id",))
+        if column in manifest.columns and column not in IDENTITY:
+            return scores.table.join(manifest.select("image_id", column), on="image_id", how="left")
+        others += [name for name in manifest.columns if name not in (*IDENTITY, *others)]
+    raise InputError(
+        f"{scores.source}: no column {column!r} to group by; there is"
+        f" {', '.join(others) or 'none besides ids, label and score'}"
+    )
 
 
 def _ordinary_first(name: str) -> tuple[bool, str]:
