@@ -1,17 +1,13 @@
 """Folders of results that are either whole or absent, whatever happens while they are written."""
 
-import errno
-import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from uuid import uuid4
 
-from trust_cache.base.errors import InputError, StoppedError
+from trust_cache.base.durable import refusals_in_words, sync, sync_tree, write_durably
+from trust_cache.base.errors import InputError
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
 _NAMES_SHOWN = 3
 
 
@@ -27,7 +23,7 @@ def write_folder(
     refuse_foreign(out, own=own)
     scratch = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
-        with _refusals_in_words(out):
+        with refusals_in_words(str(out)):
             _write_all(scratch, files)
             kept = _put_in_place(scratch, out)
             if kept is not None and not keep:
@@ -40,16 +36,9 @@ def write_folder(
 
 def write_file(path: Path, content: bytes) -> None:
     """Write one file, whole or not at all, in the place of an earlier one."""
-    scratch = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with _refusals_in_words(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch.write_bytes(content)
-            _sync(scratch)
-            scratch.replace(path)
-            _sync(path.parent)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with refusals_in_words(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, [content])
 
 
 def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
@@ -73,11 +62,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        _sync(path)
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            _sync(path)
-    _sync(folder)
+    sync_tree(folder)
 
 
 def _put_in_place(scratch: Path, out: Path) -> Path | None:
@@ -91,7 +76,7 @@ def _put_in_place(scratch: Path, out: Path) -> Path | None:
         else:
             out.rmdir()
     scratch.rename(out)
-    _sync(out.parent)
+    sync(out.parent)
     return kept
 
 
@@ -106,28 +91,3 @@ def _free_name(path: Path) -> Path:
     while (candidate := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
     return candidate
-
-
-def _sync(path: Path) -> None:
-    """Force a file or a folder to the disk: a rename is only as durable as what it names."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC:
-            raise
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _refusals_in_words(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise StoppedError(
-                f"{out}: no room left on the disk; nothing was changed there."
-                " Make room and run the same command again"
-            ) from error
-        raise InputError(f"{out}: cannot write there ({error.strerror or error})") from error

@@ -44,7 +44,15 @@ def threshold_allowing(positive_scores: NDArray[np.float64], misses: int) -> flo
 
 
 def positives_of(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
-    """Return the positives' scores after checking that scores are finite and labels 0 or 1."""
+    """Return the positives' scores; there must be some."""
+    values, positive = checked_columns(scores, labels)
+    if not np.any(positive):
+        raise InputError("labels: expected at least one positive, found none")
+    return np.asarray(values[positive])
+
+
+def checked_columns(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return scores and which are positive, having checked that scores are finite and labels 0 or 1."""
     values = np.asarray(scores, dtype=np.float64)
     classes = np.asarray(labels)
     if values.shape != classes.shape or values.ndim != 1:
@@ -57,6 +65,4 @@ def positives_of(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
     positive = classes == 1
     if not np.all(positive | (classes == 0)):
         raise InputError("labels: expected 0 or 1 only")
-    if not np.any(positive):
-        raise InputError("labels: expected at least one positive, found none")
-    return np.asarray(values[positive])
+    return values, np.asarray(positive)

@@ -1,0 +1,55 @@
+"""A difference is named; the part before the bar stands alone; JSON loses nothing."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cache.material import FINGERPRINT
+from trust_cache.base.errors import InputError
+from trust_cache.cache.fingerprint import (
+    ENCODER_FIELDS,
+    Fingerprint,
+    differing_fields,
+    require_same_encoder,
+    require_same_fingerprint,
+)
+
+NAMES = [field.name for field in fields(Fingerprint)]
+OTHER = {"image_size": (1, 2), "seed": 8}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_field_is_named(name: str) -> None:
+    other = replace(FINGERPRINT, **{name: OTHER.get(name, "other")})  # type: ignore[arg-type]
+    assert differing_fields(FINGERPRINT, other) == (name,)
+    with pytest.raises(InputError, match=f"b.zarr: .*{name}: expected"):
+        require_same_fingerprint(FINGERPRINT, other, "b.zarr")
+    if name in ENCODER_FIELDS:
+        with pytest.raises(InputError, match=name):
+            require_same_encoder(FINGERPRINT, other, "b.zarr")
+    else:
+        require_same_encoder(FINGERPRINT, other, "b.zarr")
+
+
+def test_equal_ones_pass() -> None:
+    require_same_fingerprint(FINGERPRINT, replace(FINGERPRINT), "b.zarr")
+
+
+@given(st.text(), st.integers(), st.none() | st.tuples(st.integers(1), st.integers(1)))
+def test_json_round_trip(text: str, seed: int, size: tuple[int, int] | None) -> None:
+    fingerprint = replace(FINGERPRINT, encoder=text, seed=seed, image_size=size)
+    document = json.loads(json.dumps(fingerprint.as_document()))
+    assert Fingerprint.from_document(document, "x") == fingerprint
+
+
+@pytest.mark.parametrize(
+    "change", [{"encoder": 3}, {"seed": "1"}, {"seed": True}, {"image_size": [1]}, {"more": 1}]
+)
+def test_damaged_ones_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"x: .*fingerprint"):
+        Fingerprint.from_document({**FINGERPRINT.as_document(), **change}, "x")
+    with pytest.raises(InputError):
+        Fingerprint.from_document(None, "x")

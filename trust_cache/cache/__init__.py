@@ -1,0 +1,1 @@
+"""From images to features on disk: the store, its fingerprint, and rows to train on."""

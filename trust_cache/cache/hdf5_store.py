@@ -1,0 +1,161 @@
+"""The HDF5 backend: one local file, features contiguous in it, one writer at a time."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py  # type: ignore[import-untyped]  # it has no types
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trust_cache.base.durable import refusals_in_words, sync
+from trust_cache.base.errors import InputError
+from trust_cache.cache.columns import columns_of
+from trust_cache.cache.layout import FORMAT, Description, Features, read_description
+from trust_cache.cache.store import Columns, DamagedError, ShardPlace, read_place
+
+_PAGE = 4096  # features start at a page: a map of them is aligned for every processor
+
+
+def create_hdf5(target: Path, description: Description, manifest: pl.DataFrame) -> None:
+    """Make a cache whose features are NaN, its room on the disk taken.
+
+    After this the file's structure never changes again: a kill can only lose the data under way.
+    """
+    layout = description.layout
+    arrays = dict(description.columns)
+    with (
+        _system_errors(),
+        h5py.File(target, "x", locking=False, alignment_threshold=_PAGE, alignment_interval=_PAGE) as file,
+    ):
+        for name, values in columns_of(manifest):
+            dtype = np.dtype(np.int8) if name == "label" else h5py.string_dtype()
+            file.create_dataset(f"manifest/{arrays[name]}", data=values, dtype=dtype)
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        shape = (layout.images, layout.views, layout.dim)
+        file.create_dataset("features", shape=shape, dtype="<f2", fillvalue=np.float16(np.nan), dcpl=early)
+        shape_of_marks = (layout.shards, layout.mark_bytes)
+        file.create_dataset("marks", shape=shape_of_marks, dtype=np.uint8, fillvalue=0, dcpl=early)
+        file.attrs[FORMAT] = json.dumps(description.as_document(), ensure_ascii=False)
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Give the operating system's errors back their type: HDF5 tells of them only in its text."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        number = re.search(r"errno = (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+
+
+class Hdf5Store:
+    """A cache in an HDF5 file. For reading, the file is open only during a call."""
+
+    backend = "hdf5"
+
+    def __init__(self, source: str, *, writable: bool = False) -> None:
+        self.source = source
+        self._path = Path(source)
+        with self._reading() as file:
+            if not isinstance(file.get("features"), h5py.Dataset) or FORMAT not in file.attrs:
+                raise InputError(
+                    f"{source}: an HDF5 file, but not a feature cache of trust-cache, or half-made"
+                )
+            features = file["features"]
+            try:
+                document = json.loads(file.attrs[FORMAT])
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{source}: the cache's description is damaged ({error})") from error
+            self.description = read_description(document, features.shape, source)
+            self.layout = self.description.layout
+            # None for a chunked dataset, which MAY come from elsewhere and is read through HDF5.
+            plain = features.chunks is None and features.dtype == np.dtype("<f2")
+            self._offset: int | None = features.id.get_offset() if plain else None
+        self._file: h5py.File | None = None
+        if writable:
+            with refusals_in_words(source):
+                # Our own lock stands beside the file; HDF5's fails on many network file systems.
+                self._file = h5py.File(self._path, "r+", locking=False)
+
+    def read_columns(self) -> Columns:
+        """Read the manifest's columns by their names in the manifest."""
+        columns: Columns = {}
+        with self._reading() as file:
+            for name, array in self.description.columns:
+                node = file.get(f"manifest/{array}")
+                if not isinstance(node, h5py.Dataset):
+                    raise DamagedError(f"{self.source}: the manifest lacks its column {name}", "manifest")
+                text = node.asstr() if node.dtype == object else node
+                columns[name] = text[:].tolist()
+        return columns
+
+    def read_marks(self) -> NDArray[np.uint8]:
+        """Read the marks [shard, byte]; zeros where a shard has none."""
+        with self._reading() as file:
+            marks = file.get("marks")
+            if not isinstance(marks, h5py.Dataset):
+                raise DamagedError(f"{self.source}: the cache has no marks", "marks")
+            return np.asarray(marks[:], dtype=np.uint8)
+
+    def read_shard(self, shard: int, out: Features) -> None:
+        """Fill `out` with a shard's features; DamagedError where they are not whole."""
+        place = self.locate_shard(shard)
+        if place is not None:
+            read_place(place, out, f"{self.source}: shard {shard}")
+            return
+        first, last = self.layout.bounds(shard)
+        with self._reading() as file:
+            out[...] = file["features"][first:last]
+
+    def locate_shard(self, shard: int) -> ShardPlace | None:
+        """Tell where a shard's images lie in the contiguous dataset."""
+        if self._offset is None:
+            return None
+        first, last = self.layout.bounds(shard)
+        return ShardPlace(
+            self._path, self._offset + self.layout.image_bytes * np.arange(first, last, dtype=np.int64)
+        )
+
+    def write_shard(self, shard: int, features: Features) -> None:
+        """Write a shard whole and force it to the disk."""
+        first, last = self.layout.bounds(shard)
+        self._write("features", first, last, features)
+
+    def write_mark(self, shard: int, mark: bytes) -> None:
+        """Write a shard's mark (zeros take it away) and force it to the disk."""
+        self._write("marks", shard, shard + 1, np.frombuffer(mark, dtype=np.uint8))
+
+    def close(self) -> None:
+        """Close the file that writing kept open."""
+        file, self._file = self._file, None
+        if file is not None:
+            with refusals_in_words(self.source), _system_errors():
+                file.close()
+
+    def _write(self, name: str, first: int, last: int, values: NDArray[np.generic]) -> None:
+        if self._file is None:
+            raise InputError(f"{self.source}: was opened for reading")
+        with refusals_in_words(self.source), _system_errors():
+            self._file[name][first:last] = values
+            self._file.flush()
+            sync(self._path)
+
+    @contextmanager
+    def _reading(self) -> Iterator[h5py.File]:
+        try:
+            with h5py.File(self._path, "r", locking=False) as file:
+                yield file
+        except InputError:
+            raise
+        except (OSError, RuntimeError, KeyError) as error:
+            if "truncated" in str(error):
+                raise DamagedError(f"{self.source}: the file is truncated ({error})", "truncated") from error
+            raise InputError(f"{self.source}: not a readable HDF5 file ({error})") from error
