@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-ALL = ("certificate",)
+ALL = ("certificate", "heads", "memory")
 
 
 def main() -> int:

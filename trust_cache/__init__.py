@@ -4,17 +4,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trust_cache.cache.reading import open_cache
     from trust_cache.certificate.certify import certify
+    from trust_cache.heads.fit import fit_heads
+    from trust_cache.heads.threshold import closed_loop_threshold
     from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
     from trust_cache.statistics.thresholds import select_threshold
 
-__all__ = ["certify", "clopper_pearson_lower", "clopper_pearson_upper", "select_threshold"]
+__all__ = [
+    "certify",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "closed_loop_threshold",
+    "fit_heads",
+    "open_cache",
+    "select_threshold",
+]
 
 # Imported when first used: `import trust_cache` itself costs nothing.
 _HOMES = {
     "certify": "trust_cache.certificate.certify",
+    "closed_loop_threshold": "trust_cache.heads.threshold",
     "clopper_pearson_lower": "trust_cache.statistics.bounds",
     "clopper_pearson_upper": "trust_cache.statistics.bounds",
+    "fit_heads": "trust_cache.heads.fit",
+    "open_cache": "trust_cache.cache.reading",
     "select_threshold": "trust_cache.statistics.thresholds",
 }
 

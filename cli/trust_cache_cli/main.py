@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trust_cache.base.errors import TrustCacheError
-from trust_cache_cli import certificates, demonstration, planning
+from trust_cache_cli import caches, certificates, demonstration, planning, training
 from trust_cache_cli.output import fail
 
 app = typer.Typer(
@@ -46,6 +46,8 @@ def describe(
     """
 
 
+caches.register(app)
+training.register(app)
 certificates.register(app)
 planning.register(app)
 demonstration.register(app)

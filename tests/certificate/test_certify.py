@@ -19,7 +19,7 @@ from trust_cache.certificate.points import Counts, Terms, Threshold, describe
 from trust_cache.statistics.planning import chance_target_met
 from trust_cache.statistics.rules import Allowance
 
-DESIGN_KEYS = [
+POINT_KEYS = [
     "configuration", "target", "tau", "search_cases", "search_positives", "cases", "positives", "dismissed",
     "positives_dismissed", "dismissal", "recall", "recall_lower", "bound", "bound_corrected", "compared",
     "delta", "prevalence", "met", "reason", "auroc_case", "auroc_image", "image_dismissal",
@@ -27,7 +27,7 @@ DESIGN_KEYS = [
 
 
 def by_hand(table: pl.DataFrame, split: pl.DataFrame, target: str) -> dict[str, object]:
-    """The point of one configuration, straight from METHOD's words in plain Python."""
+    """The point of one configuration, by its definition, in plain Python."""
     part = dict(split.iter_rows())
     cases: dict[str, tuple[float, int]] = {}
     for row in table.iter_rows(named=True):
@@ -63,7 +63,7 @@ def test_points_equal_plain_python(scores: MakeScores, target: str) -> None:
         )
         found = asdict(point)
         assert {key: found[key] for key in expected} == expected
-        assert list(found)[: len(DESIGN_KEYS)] == DESIGN_KEYS
+        assert list(found)[: len(POINT_KEYS)] == POINT_KEYS
         assert point.bound == clopper_pearson_upper(point.positives_dismissed, point.dismissed, 0.01)
         assert point.bound_corrected == clopper_pearson_upper(
             point.positives_dismissed, point.dismissed, 0.01 / 2

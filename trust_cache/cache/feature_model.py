@@ -2,8 +2,8 @@
 
 An image's clean features are x = m + B c + s e. The mean m and the columns of B belong to the (invented)
 encoder: column 0 is the true direction, which comes from the truth seed; the others, the same for all, are
-nuisance such as density or positioning. The coordinates c of an image are its case's plus its own, and on the true
-direction `SHIFT` more where there is cancer. e is standard normal. An augmented view moves the
+nuisance such as density or positioning. The coordinates c of an image are its case's plus its own, and on
+the true direction `SHIFT` more where there is cancer. e is standard normal. An augmented view moves the
 coordinates a little and adds fresh noise.
 """
 

@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of METHOD 7 with the keys of its files; None where a quantity is not defined."""
+    """An operating point with the keys of its files; None where a quantity is not defined."""
 
     configuration: str | None
     target: float

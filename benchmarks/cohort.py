@@ -1,0 +1,24 @@
+"""An RSNA-shaped cache for the benchmarks, made once and kept in a scratch folder."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from trust_cache.cache.reading import Cache, open_cache
+from trust_cache.cache.simulate import simulate_cache
+
+
+def scratch() -> Path:
+    """Return the folder for large files: TRUST_CACHE_BENCH, or one in the system's temporary folder."""
+    folder = Path(os.environ.get("TRUST_CACHE_BENCH", Path(tempfile.gettempdir()) / "trust-cache-bench"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def rsna_cache(views: int = 8, ending: str = "zarr") -> Cache:
+    """Return the cache with `views` augmented views, simulated if it is not there whole."""
+    path = scratch() / f"rsna-{views}.{ending}"
+    if path.exists():
+        return open_cache(path)
+    print(f"  simulating {path} ...", flush=True)
+    return simulate_cache("rsna", path, views=views)

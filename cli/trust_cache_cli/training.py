@@ -1,0 +1,122 @@
+"""The command fit-heads."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache_cli.options import Log, Verbose
+from trust_cache_cli.output import console, note, say, show_table, warn
+
+if TYPE_CHECKING:
+    from trust_cache.heads.fit import EpochReport
+
+EXAMPLES = """
+**Examples**
+
+    trust-cache fit-heads cache.zarr --out run/
+
+    trust-cache fit-heads cache.zarr --out run/ --configurations ce,closed-loop --repeats 5
+
+    trust-cache fit-heads cache.zarr --out run/ --configurations mine.toml --low-memory --resume
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("fit-heads", epilog=EXAMPLES)(fit_heads)
+
+
+def fit_heads(
+    cache: Annotated[str, typer.Argument(help="A cache of features: a .zarr folder or an .h5 file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The run folder to write.")],
+    configurations: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Presets by name, separated by commas, and .toml files with more. [the paper's five]",
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 20,
+    seed: Annotated[int, typer.Option(help="The seed of folds, batches and masks.")] = 0,
+    views: Annotated[
+        int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")
+    ] = None,
+    splits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier splits.csv.")
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(metavar="R", help="Train R times with other folds and batches.")
+    ] = 1,
+    threads: Annotated[int | None, typer.Option(help="Processor threads. [all cores]")] = None,
+    low_memory: Annotated[
+        bool, typer.Option("--low-memory", help="Map the features instead of loading them.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    _verbose: Verbose = False,
+    _log: Log = None,
+) -> None:
+    """Train the heads on cached features over five folds, with the closed-loop threshold.
+
+    Writes out-of-fold scores, thresholds by epoch, the heads and all that is needed to repeat it. Feed the
+    folder to `trust-cache certify`.
+    """
+    from trust_cache.heads.fit import fit_heads as fit
+    from trust_cache.heads.settings import choose_configurations
+
+    with _bar() as on_epoch:
+        run = fit(
+            cache,
+            out,
+            configurations=choose_configurations(configurations) if configurations else None,
+            epochs=epochs,
+            seed=seed,
+            views=views,
+            splits=splits,
+            repeats=repeats,
+            threads=threads,
+            low_memory=low_memory,
+            resume=resume,
+            overwrite=overwrite,
+            on_epoch=on_epoch,
+        )
+    warn(run.warnings)
+    if run.resumed_folds:
+        note(f"{run.resumed_folds} folds were finished before and reused")
+    _show_run(out)
+    screen = console()
+    parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in run.seconds.items())
+    say(screen, f"Written to {out} ({parts}). Next: trust-cache certify {out} --out certified/")
+
+
+def _show_run(out: Path) -> None:
+    from trust_cache.heads.summary import summarise_run
+
+    show_table(console(), summarise_run(out))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[["EpochReport"], None]]:
+    """Show epochs, the latest closed-loop tau and the time left on stderr (only for people)."""
+    out = console(error=True)
+    if not out.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
+        TimeRemainingColumn(), TextColumn("{task.fields[latest]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=out, transient=True) as progress:
+        task = progress.add_task("training", total=None, latest="loading")
+
+        def show(report: "EpochReport") -> None:
+            taus = ", ".join(f"tau {tau:.4f} ({name})" for name, tau in list(report.taus.items())[:1])
+            latest = f"fold {report.fold} epoch {report.epoch} {taus}"
+            progress.update(task, total=report.epochs, completed=report.done, latest=latest)
+
+        yield show

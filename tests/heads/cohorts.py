@@ -1,0 +1,48 @@
+"""Small caches to fit on: a learnable direction, as separable as wanted."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tests.cache.material import FINGERPRINT
+from trust_cache.cache.writer import create_cache
+
+
+def a_cohort(
+    cases: int = 200, positives: int = 60, dim: int = 48, views: int = 3, distance: float = 1.0, seed: int = 0
+) -> tuple[pl.DataFrame, NDArray[np.float16]]:
+    """Cases of three images, one of them positive in a positive case; shuffled rows, ids with zeros."""
+    generator = np.random.default_rng(seed)
+    case = generator.permutation(np.repeat(np.arange(cases), 3))
+    first = np.zeros(case.size, dtype=bool)
+    first[np.unique(case, return_index=True)[1]] = True
+    label = ((case % cases < positives) & first).astype(np.int64)
+    direction = generator.standard_normal(dim) / np.sqrt(dim)
+    clean = generator.standard_normal((case.size, dim)) + distance * np.sqrt(dim) * label[:, None] * direction
+    features = clean[:, None] + 0.1 * generator.standard_normal((case.size, views, dim))
+    features[:, 0] = clean
+    manifest = pl.DataFrame(
+        {
+            "image_id": [f"{n:05d}" for n in range(case.size)],
+            "case_id": [f"{n:04d}" for n in case],
+            "label": label,
+            "laterality": "L",
+            "projection": "CC",
+            "path": "",
+            "site": [f"site {n % 2}" for n in case],
+        }
+    )
+    return manifest, features.astype(np.float16)
+
+
+def write_cohort(
+    out: Path, manifest: pl.DataFrame, features: NDArray[np.float16], shards: int | None = None
+) -> Path:
+    """Write the cohort as a cache, whole or only its first shards."""
+    _, views, dim = features.shape
+    with create_cache(out, manifest, views, dim, FINGERPRINT) as writer:
+        for shard in range(writer.layout.shards if shards is None else shards):
+            writer.write_shard(shard, features[slice(*writer.layout.bounds(shard))])
+    return out

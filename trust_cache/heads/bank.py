@@ -1,0 +1,167 @@
+"""A bank: heads side by side in the arrays that the kernels train and score."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.rows import FeatureRows
+from trust_cache.heads import kernels
+from trust_cache.heads.arrays import HeadArrays, Source, Weights, Workspace
+from trust_cache.heads.draws import Draws
+from trust_cache.heads.losses import sigmoid
+from trust_cache.heads.settings import HeadSettings, TrainingSettings
+from trust_cache.heads.vectors import LANES
+
+_CACHE_LINE = 64  # bytes; vectors that cross one cost twice
+_SCORED_TOGETHER = 80  # rows: with their masks 1.3 MB of float32, a second-level cache
+
+
+@dataclass(frozen=True)
+class HeadParameters:
+    """The parameters of heads: logit = weight . (gamma x' + beta) + bias, x' the normalised features."""
+
+    gamma: NDArray[np.float32]  # [head, dim]
+    beta: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]  # [head]
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return int(self.weight.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """The number of features."""
+        return int(self.weight.shape[1])
+
+
+def initial_parameters(draws: Draws, heads: int, dim: int) -> HeadParameters:
+    """Return PyTorch's default initialisation, the same for every head of a fold."""
+    initial = draws.initial_weights(dim)
+    shape = (heads, dim)
+    return HeadParameters(
+        np.ones(shape, dtype=np.float32),
+        np.zeros(shape, dtype=np.float32),
+        np.broadcast_to(initial.weight, shape),
+        np.full(heads, initial.bias, dtype=np.float32),
+    )
+
+
+def score_rows(
+    rows: FeatureRows, images: NDArray[np.int64], parameters: HeadParameters
+) -> NDArray[np.float64]:
+    """Return the scores [head, image] of the images' clean views, without dropout.
+
+    A score depends on its head and image alone, bit for bit: not on what else is scored beside it.
+    """
+    if parameters.dim != rows.dim:
+        raise InputError(f"heads: expected {rows.dim} features, as the cache has, found {parameters.dim}")
+    source = make_source(rows, TrainingSettings(), images[:0], images[:0], Draws(0, 0))
+    return score_images(source, images, make_weights(parameters), parameters.heads)
+
+
+def score_images(
+    source: Source,
+    images: NDArray[np.int64],
+    weights: Weights,
+    heads: int,
+    work: Workspace | None = None,
+) -> NDArray[np.float64]:
+    """Score images with the first heads of a bank: float32 logits, their sigmoid in float64."""
+    work = work or make_workspace(_SCORED_TOGETHER, source.dim)
+    logits = np.empty((heads, images.size), dtype=np.float32)
+    kernels.find_logits(source, np.ascontiguousarray(images, dtype=np.int64), weights, work, logits)
+    return sigmoid(logits)
+
+
+def make_source(
+    rows: FeatureRows,
+    training: TrainingSettings,
+    positives: NDArray[np.int64],
+    negatives: NDArray[np.int64],
+    draws: Draws,
+) -> Source:
+    """Return what a fold's batches are drawn from."""
+    return Source(
+        np.ascontiguousarray(rows.addresses),
+        rows.views,
+        rows.dim,
+        np.ascontiguousarray(positives, dtype=np.int64),
+        np.ascontiguousarray(negatives, dtype=np.int64),
+        training.batch_positives,
+        training.batch_negatives,
+        training.dropped_of_256,
+        draws.batch_key,
+        draws.mask_key,
+    )
+
+
+def make_weights(parameters: HeadParameters) -> Weights:
+    """Return a bank that starts at these parameters; padding is zero and stays so."""
+    heads, dim = parameters.heads, parameters.dim
+    blocks, vectors = -(-heads // kernels.HEADS), _vectors(dim)
+    shape = (blocks * kernels.HEADS, 3, vectors * LANES)
+    weights = Weights(
+        _aligned(shape),
+        np.zeros(shape[0]),
+        _aligned(shape),
+        _aligned(shape),
+        np.zeros((shape[0], 2)),
+        _aligned((blocks, vectors, kernels.HEADS, 2, LANES)),
+    )
+    for i, values in enumerate((parameters.gamma, parameters.beta, parameters.weight)):
+        weights.parameters[:heads, i, :dim] = values
+    weights.bias[:heads] = parameters.bias
+    for head in range(heads):
+        kernels.pack_products(weights, head)
+    return weights
+
+
+def read_parameters(weights: Weights, heads: int, dim: int) -> HeadParameters:
+    """Return a copy of the first heads' parameters."""
+    gamma, beta, weight = (weights.parameters[:heads, i, :dim].copy() for i in range(3))
+    return HeadParameters(gamma, beta, weight, weights.bias[:heads].astype(np.float32))
+
+
+def make_head_arrays(heads: Sequence[HeadSettings]) -> HeadArrays:
+    """Return the heads' settings as arrays; `floor` is for the owner to set where tau moves."""
+    floors = [head.margin + (head.tau if isinstance(head.tau, float) else 0.0) for head in heads]
+    names = [name for name in HeadArrays._fields if name != "floor"]
+    columns = {name: np.array([getattr(head, name) for head in heads], dtype=np.float64) for name in names}
+    return HeadArrays(**columns, floor=np.array(floors))
+
+
+def make_workspace(rows: int, dim: int) -> Workspace:
+    """Return the buffers for batches of at most `rows` rows."""
+    blocks, vectors = -(-rows // kernels.ROWS), _vectors(dim)
+    padded = vectors * LANES
+    return Workspace(
+        images=np.zeros(rows, dtype=np.int64),
+        views=np.zeros(rows, dtype=np.int64),
+        addresses=np.zeros(rows, dtype=np.int64),
+        centred=_aligned((kernels.ROWS, padded)),
+        factors=np.zeros(kernels.ROWS, dtype=np.float32),
+        words=_aligned((kernels.ROWS, padded // 4)).view(np.uint64),
+        rows=_aligned((blocks, vectors, kernels.ROWS, LANES)),
+        sums=_aligned((blocks, kernels.ROWS, kernels.HEADS, LANES)),
+        slopes=_aligned((blocks * kernels.ROWS, kernels.HEADS)),
+        gradients=_aligned((kernels.HEADS, 2, padded)),
+        head_gradients=_aligned((3, padded)),
+    )
+
+
+def _vectors(dim: int) -> int:
+    return -(-dim // LANES)
+
+
+def _aligned(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return zeros that begin at a cache line."""
+    size = 4 * math.prod(shape)
+    memory = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return memory[start : start + size].view(np.float32).reshape(shape)

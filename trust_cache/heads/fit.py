@@ -1,0 +1,323 @@
+"""Stage two: from a cache to a run folder with every configuration's heads and out-of-fold scores."""
+
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trust_cache.base.digests import rows_sha256
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import refuse_foreign, write_folder
+from trust_cache.cache.loading import load_rows, map_rows
+from trust_cache.cache.reading import Cache, open_cache
+from trust_cache.cache.rows import FeatureRows
+from trust_cache.heads.draws import Draws
+from trust_cache.heads.fold_task import FoldImages, FoldTask
+from trust_cache.heads.folds import (
+    CALIBRATE,
+    FIT,
+    FOLDS,
+    TEST,
+    Cases,
+    Folds,
+    draw_folds,
+    find_cases,
+    read_folds,
+)
+from trust_cache.heads.partial import PartialRun
+from trust_cache.heads.results import FoldResult, finish_fold
+from trust_cache.heads.run_files import OWN, render_run
+from trust_cache.heads.schedule import train
+from trust_cache.heads.settings import DRAWS, HeadSettings, TrainingSettings, presets
+from trust_cache.statistics.bounds import smallest_samples
+
+_LOG = logging.getLogger(__name__)
+_LARGEST_SEED = 2**32 - 1  # what scikit-learn's splitter takes
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """All that decides the bytes of a run, besides the cache and given splits."""
+
+    configurations: Mapping[str, HeadSettings]
+    training: TrainingSettings
+    seed: int = 0
+    repeats: int = 1
+    views: int | None = None  # augmented views to draw from; None: all that the cache has
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= _LARGEST_SEED:
+            raise InputError(f"seed: expected 0 to {_LARGEST_SEED}, found {self.seed}")
+        if self.repeats < 1:
+            raise InputError(f"repeats: expected 1 or more, found {self.repeats}")
+        if self.views is not None and self.views < 0:
+            raise InputError(f"views: expected 0 or more, found {self.views}")
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What a progress bar shows after an epoch of a fold."""
+
+    repeat: int
+    fold: int
+    epoch: int
+    epochs: int  # in all, over folds and repeats, what an earlier run had done included
+    done: int
+    taus: dict[str, float]  # of the closed-loop configurations
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    warnings: tuple[str, ...]
+    seconds: dict[str, float]
+    resumed_folds: int
+    kept: Path | None  # where an earlier run in this place went
+
+
+def fit_heads(
+    cache: Cache | Path | str,
+    out: Path | str,
+    *,
+    configurations: Mapping[str, HeadSettings] | None = None,
+    epochs: int = 20,
+    seed: int = 0,
+    views: int | None = None,
+    splits: Path | str | None = None,
+    repeats: int = 1,
+    threads: int | None = None,
+    low_memory: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_epoch: Callable[[EpochReport], None] = lambda _: None,
+) -> Run:
+    """Train the configurations over five folds and write the run folder.
+
+    The same seed gives the same scores, byte for byte, whatever the number of threads. `resume` goes on
+    with an interrupted run fold by fold; an existing folder is an error without it or `overwrite`.
+    """
+    settings = FitSettings(
+        dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
+    )
+    out = Path(out)
+    partial = PartialRun(out)
+    refuse_existing(out, partial, resume=resume, overwrite=overwrite)
+    begin = time.perf_counter()
+    opened = cache if isinstance(cache, Cache) else open_cache(cache)
+    work = _prepare(opened, settings, None if splits is None else Path(splits))
+    if resume:
+        partial.require_same(work.identity)
+    threads = (os.cpu_count() or 1) if threads is None else threads
+    if threads < 1:
+        raise InputError(f"threads: expected 1 or more, found {threads}")
+    rows = (map_rows if low_memory else load_rows)(opened, threads=threads)
+    if views is not None:
+        rows = replace(rows, views=views + 1)
+    loaded = time.perf_counter()
+    _LOG.info(
+        "%s: %d images, %d views, %d features %s in %.1f s",
+        opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
+        loaded - begin,
+    )  # fmt: skip
+    partial.begin(work.identity, resume=resume)
+    resumed = _train_missing(work, rows, partial, threads, on_epoch)
+    trained = time.perf_counter()
+    _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
+    seconds = {"load": loaded - begin, "train": trained - loaded}
+    record = work.identity | {
+        "cache": str(opened.source),
+        "threads": threads,
+        "low_memory": low_memory,
+        "resumed_folds": resumed,
+        "warnings": list(work.warnings),
+        "seconds": seconds,
+        "versions": versions(),
+    }
+    kept = write_folder(out, _render(work, partial, record), own=OWN, keep=not overwrite)
+    partial.discard()
+    seconds["write"] = time.perf_counter() - trained
+    return Run(out, work.warnings, seconds, resumed, kept)
+
+
+def refuse_existing(out: Path, partial: PartialRun, *, resume: bool, overwrite: bool) -> None:
+    """Refuse to replace a run, or to start over an interrupted one, without being told to."""
+    if resume and overwrite:
+        raise InputError("expected --resume or --overwrite, found both")
+    if overwrite:
+        refuse_foreign(out, own=OWN)
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(
+            f"{out}: exists already; choose another --out, or replace it with --overwrite"
+            + ("; it is complete, there is nothing to resume" if resume else "")
+        )
+    if partial.exists and not resume:
+        raise InputError(
+            f"{out}: an interrupted run is kept in {partial.folder.name}; go on with it by --resume,"
+            " or start over with --overwrite"
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return what computed a run."""
+    names = ("trust-cache", "numpy", "scipy", "numba", "scikit-learn")
+    return {"python": platform.python_version(), "machine": platform.machine()} | {
+        name: version(name) for name in names
+    }
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A run prepared: what to train on, and what makes it this run."""
+
+    cache: Cache
+    settings: FitSettings
+    cases: Cases
+    folds: tuple[Folds, ...]  # one per repeat
+    labels: NDArray[np.int64]  # of images
+    warnings: tuple[str, ...]
+    identity: dict[str, Any]
+
+    @property
+    def heads(self) -> int:
+        """How many heads the run trains."""
+        return len(self.settings.configurations) * FOLDS * self.settings.repeats
+
+    def images(self, repeat: int, fold: int, part: int) -> NDArray[np.int64]:
+        """Return the images of a part of a fold by number."""
+        return np.flatnonzero(self.folds[repeat].parts[fold][self.cases.of_image] == part)
+
+
+def _prepare(cache: Cache, settings: FitSettings, splits: Path | None) -> _Work:
+    manifest = cache.manifest
+    if settings.views is not None and settings.views > cache.views - 1:
+        raise InputError(
+            f"{cache.source}: expected at least {settings.views} augmented views, found {cache.views - 1}"
+        )
+    cases = find_cases(manifest)
+    warnings: list[str] = []
+    if splits is None:
+        folds = tuple(draw_folds(cases, settings.seed, repeat) for repeat in range(settings.repeats))
+    else:
+        given, warnings = read_folds(splits, cases)
+        folds = (given,) * settings.repeats
+    labels = manifest["label"].cast(int).to_numpy()
+    work = _Work(cache, settings, cases, folds, labels, (), _identity(cache, settings, folds))
+    return replace(work, warnings=(*warnings, *_part_warnings(work)))
+
+
+def _identity(cache: Cache, settings: FitSettings, folds: Sequence[Folds]) -> dict[str, Any]:
+    manifest = cache.manifest.select("image_id", "case_id", "label")
+    return {
+        "configurations": {name: asdict(head) for name, head in settings.configurations.items()},
+        "training": asdict(settings.training) | {"dropout": settings.training.dropped_of_256 / DRAWS},
+        "seed": settings.seed,
+        "repeats": settings.repeats,
+        "views": cache.views - 1 if settings.views is None else settings.views,
+        "fingerprint": cache.fingerprint.as_document(),
+        "images": cache.images,
+        "dim": cache.dim,
+        "manifest_sha256": rows_sha256(manifest.iter_rows()),
+        "splits_sha256": [item.sha256 for item in folds],
+    }
+
+
+def _part_warnings(work: _Work) -> list[str]:
+    """Warn of positives that are drawn with repetition and of calibration parts too small for a threshold."""
+    fitted, calibrated = [], []
+    for repeat in range(work.settings.repeats):
+        for fold in range(FOLDS):
+            fit, calibrate = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
+            fitted.append(int(work.labels[fit].sum()))
+            calibrated.append(int(calibrate.size))
+    warnings = []
+    wanted = work.settings.training.batch_positives
+    if min(fitted) < wanted:
+        warnings.append(
+            f"a fold has only {min(fitted)} positive images to fit on: a batch's {wanted} are drawn with"
+            " repetition"
+        )
+    for name, head in work.settings.configurations.items():
+        needed = int(smallest_samples(0, head.level, head.delta)[0]) if head.closed_loop else 0
+        if min(calibrated) < needed:
+            warnings.append(
+                f"{name}: a fold has only {min(calibrated)} calibration images; no threshold can qualify"
+                f" with fewer than {needed}, so tau stays 0 there"
+            )
+    return warnings
+
+
+def _train_missing(
+    work: _Work,
+    rows: FeatureRows,
+    partial: PartialRun,
+    threads: int,
+    on_epoch: Callable[[EpochReport], None],
+) -> int:
+    """Train the folds that an interrupted run has not; return how many it had."""
+    training, heads = work.settings.training, list(work.settings.configurations.values())
+    tasks: dict[FoldTask, tuple[int, int]] = {}
+    for repeat in range(work.settings.repeats):
+        for fold in range(FOLDS):
+            if partial.finished(repeat, str(fold)) is None:
+                parts = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
+                images = FoldImages(work.labels, *parts)
+                draws = Draws(work.settings.seed, fold, repeat)
+                tasks[FoldTask(rows, images, heads, training, draws)] = (repeat, fold)
+    total = work.settings.repeats * FOLDS * training.epochs
+    done = total - len(tasks) * training.epochs
+
+    def after_epoch(task: FoldTask, epoch: int) -> None:
+        nonlocal done
+        done += 1
+        repeat, fold = tasks[task]
+        if epoch == training.epochs:
+            result = finish_fold(task, work.images(repeat, fold, TEST))
+            partial.keep(repeat, str(fold), result)
+        on_epoch(EpochReport(repeat, fold, epoch, total, done, _taus(work.settings, task, epoch)))
+
+    train(list(tasks), threads, after_epoch)
+    return work.settings.repeats * FOLDS - len(tasks)
+
+
+def _taus(settings: FitSettings, task: FoldTask, epoch: int) -> dict[str, float]:
+    return {
+        name: float(task.taus[epoch - 1, head])
+        for head, (name, configuration) in enumerate(settings.configurations.items())
+        if configuration.closed_loop
+    }
+
+
+def _render(work: _Work, partial: PartialRun, record: Mapping[str, Any]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    names = [str(fold) for fold in range(FOLDS)]
+    for repeat in range(work.settings.repeats):
+        results = [_whole(partial, repeat, fold) for fold in names]
+        rendered = render_run(
+            results,
+            manifest=work.cache.manifest,
+            configurations=work.settings.configurations,
+            folds=work.folds[repeat],
+            fold_names=names,
+            record=dict(record) | {"repeat": repeat},
+        )
+        prefix = f"repeats/{repeat}/" if repeat else ""
+        files |= {prefix + name: content for name, content in rendered.items()}
+    return files
+
+
+def _whole(partial: PartialRun, repeat: int, fold: str) -> FoldResult:
+    result = partial.finished(repeat, fold)
+    if result is None:
+        raise RuntimeError(f"repeat {repeat}, fold {fold} was trained and is not there")
+    return result
