@@ -67,7 +67,7 @@ def fit_heads(
     from trust_cache.heads.fit import fit_heads as fit
     from trust_cache.heads.settings import choose_configurations
 
-    with _bar() as on_epoch:
+    with _bars() as (on_shard, on_epoch):
         run = fit(
             cache,
             out,
@@ -81,11 +81,14 @@ def fit_heads(
             low_memory=low_memory,
             resume=resume,
             overwrite=overwrite,
+            on_shard=on_shard,
             on_epoch=on_epoch,
         )
     warn(run.warnings)
     if run.resumed_folds:
         note(f"{run.resumed_folds} folds were finished before and reused")
+    if run.kept is not None:
+        note(f"{out} held an earlier run: it is kept in {run.kept}")
     _show_run(out)
     screen = console()
     parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in run.seconds.items())
@@ -99,24 +102,28 @@ def _show_run(out: Path) -> None:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[["EpochReport"], None]]:
-    """Show epochs, the latest closed-loop tau and the time left on stderr (only for people)."""
+def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["EpochReport"], None]]]:
+    """Show people the shards while they load, then epochs with the latest closed-loop tau and the time left."""
     out = console(error=True)
     if not out.is_terminal:
-        yield lambda _: None
+        yield (lambda _done, _of: None), (lambda _: None)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
-        TimeRemainingColumn(), TextColumn("{task.fields[latest]}"),
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[latest]}"),
     )  # fmt: skip
     with Progress(*columns, console=out, transient=True) as progress:
-        task = progress.add_task("training", total=None, latest="loading")
+        loading = progress.add_task("loading shards", total=None, latest="")
+        training = progress.add_task("training epochs", total=None, visible=False, latest="")
 
-        def show(report: "EpochReport") -> None:
+        def on_shard(done: int, of: int) -> None:
+            progress.update(loading, total=of, completed=done)
+
+        def on_epoch(report: "EpochReport") -> None:
             taus = ", ".join(f"tau {tau:.4f} ({name})" for name, tau in list(report.taus.items())[:1])
             latest = f"fold {report.fold} epoch {report.epoch} {taus}"
-            progress.update(task, total=report.epochs, completed=report.done, latest=latest)
+            progress.update(training, total=report.epochs, completed=report.done, visible=True, latest=latest)
 
-        yield show
+        yield on_shard, on_epoch

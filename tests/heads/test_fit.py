@@ -211,6 +211,19 @@ def test_an_interrupted_run_leaves_no_folder_and_resumes_by_fold(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_an_interrupted_overwriting_is_resumed_and_the_earlier_run_kept(
+    run: Path, cache: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(run, tmp_path / "run"))
+    with pytest.raises(InterruptedForTestError):
+        fit_heads(cache, out, epochs=1, threads=1, overwrite=True, on_epoch=stop_after(2))  # type: ignore[arg-type]
+    assert same_bytes(run, out)
+    resumed = fit_heads(cache, out, epochs=1, resume=True)
+    assert resumed.kept == tmp_path / "run.1"
+    assert same_bytes(run, tmp_path / "run.1")
+    assert read(out, "thresholds.csv")["epoch"].max() == 0
+
+
 def test_existing_runs_are_safe(run: Path, cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(run, out)

@@ -22,11 +22,20 @@ from trust_cache.cache.store import ShardPlace, bytes_of
 _MOST_MAPS = 20_000  # Linux permits 65,530 maps to a process
 _logger = logging.getLogger(__name__)
 
+OnShard = Callable[[int, int], None]
 
-def load_rows(cache: Cache, threads: int | None = None, *, check: bool = True) -> FeatureRows:
+
+def _say_nothing(_done: int, _of: int) -> None:
+    pass
+
+
+def load_rows(
+    cache: Cache, threads: int | None = None, *, check: bool = True, on_shard: OnShard = _say_nothing
+) -> FeatureRows:
     """Read all features into memory; refuse an unfinished or damaged cache and features that are not finite.
 
-    `check=False` leaves the checksums aside, for what `verify` has just looked at.
+    `check=False` leaves the checksums aside, for what `verify` has just looked at. `on_shard` is called with
+    the shards done and their number.
     """
     refuse_unfinished(cache)
     _ = cache.manifest  # refuses an edited one
@@ -37,12 +46,17 @@ def load_rows(cache: Cache, threads: int | None = None, *, check: bool = True) -
         cache.store.read_shard(shard, features[first:last])
         return _examined(cache, shard, features[first:last], check=check)
 
-    _refuse_not_finite(cache, _over_shards(cache, read, threads))
+    _refuse_not_finite(cache, _over_shards(cache, read, threads, on_shard))
     return rows_of_array(features)
 
 
 def map_rows(
-    cache: Cache, scratch: Path | None = None, threads: int | None = None, *, check: bool = True
+    cache: Cache,
+    scratch: Path | None = None,
+    threads: int | None = None,
+    *,
+    check: bool = True,
+    on_shard: OnShard = _say_nothing,
 ) -> FeatureRows:
     """Map all features; what cannot be mapped is first copied to a file in `scratch`, with a message.
 
@@ -68,7 +82,7 @@ def map_rows(
         blocks = [by_path[place.path].array(int(offset), shape) for offset in place.offsets]
         return _examined(cache, shard, np.stack(blocks), check=check)
 
-    _refuse_not_finite(cache, _over_shards(cache, examine, threads))
+    _refuse_not_finite(cache, _over_shards(cache, examine, threads, on_shard))
     addresses = np.concatenate([by_path[place.path].address + place.offsets for place in places])
     return FeatureRows(addresses, cache.views, cache.dim, owner=maps)
 
@@ -81,15 +95,22 @@ def _examined(cache: Cache, shard: int, features: Features, *, check: bool) -> N
 
 
 def _over_shards(
-    cache: Cache, act: Callable[[int], NDArray[np.int64]], threads: int | None
+    cache: Cache,
+    act: Callable[[int], NDArray[np.int64]],
+    threads: int | None,
+    on_shard: OnShard = _say_nothing,
 ) -> list[NDArray[np.int64]]:
+    found = []
     with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         futures = [pool.submit(act, shard) for shard in range(cache.layout.shards)]
         try:
-            return [future.result() for future in futures]
+            for future in futures:
+                found.append(future.result())
+                on_shard(len(found), len(futures))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+    return found
 
 
 def _refuse_not_finite(cache: Cache, found: Iterable[NDArray[np.int64]]) -> None:

@@ -100,11 +100,13 @@ def fit_heads(
     resume: bool = False,
     overwrite: bool = False,
     on_epoch: Callable[[EpochReport], None] = lambda _: None,
+    on_shard: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Run:
     """Train the configurations over five folds and write the run folder.
 
     The same seed gives the same scores, byte for byte, whatever the number of threads. `resume` goes on
-    with an interrupted run fold by fold; an existing folder is an error without it or `overwrite`.
+    with an interrupted run fold by fold; an existing folder is an error without it or `overwrite`. While
+    features load, `on_shard` gets the shards done and their number; then `on_epoch` a report of each epoch.
     """
     settings = FitSettings(
         dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
@@ -120,7 +122,7 @@ def fit_heads(
     threads = (os.cpu_count() or 1) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads: expected 1 or more, found {threads}")
-    rows = (map_rows if low_memory else load_rows)(opened, threads=threads)
+    rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
     if views is not None:
         rows = replace(rows, views=views + 1)
     loaded = time.perf_counter()
@@ -156,12 +158,14 @@ def refuse_existing(out: Path, partial: PartialRun, *, resume: bool, overwrite: 
     if overwrite:
         refuse_foreign(out, own=OWN)
         return
+    if resume and partial.exists:
+        return  # an older run in this place, once to be overwritten, will be kept under a number
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(
             f"{out}: exists already; choose another --out, or replace it with --overwrite"
             + ("; it is complete, there is nothing to resume" if resume else "")
         )
-    if partial.exists and not resume:
+    if partial.exists:
         raise InputError(
             f"{out}: an interrupted run is kept in {partial.folder.name}; go on with it by --resume,"
             " or start over with --overwrite"
