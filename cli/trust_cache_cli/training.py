@@ -103,7 +103,7 @@ def _show_run(out: Path) -> None:
 
 @contextmanager
 def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["EpochReport"], None]]]:
-    """Show people the shards while they load, then epochs with the latest closed-loop tau and the time left."""
+    """Show people the shards while they load, then epochs with the latest tau and the time left."""
     out = console(error=True)
     if not out.is_terminal:
         yield (lambda _done, _of: None), (lambda _: None)

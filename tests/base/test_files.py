@@ -66,6 +66,16 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_the_current_folder_and_those_above_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    for out in (".", "..", tmp_path, tmp_path / "inside"):
+        with pytest.raises(InputError, match="the folder you are in"):
+            write_folder(Path(out), FILES, own=OWN)
+
+
 def test_a_parent_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write there"):

@@ -224,6 +224,16 @@ def test_an_interrupted_overwriting_is_resumed_and_the_earlier_run_kept(
     assert read(out, "thresholds.csv")["epoch"].max() == 0
 
 
+def test_two_runs_in_one_place(cache: Path, tmp_path: Path) -> None:
+    def second(_: EpochReport) -> None:
+        fit_heads(cache, tmp_path / "run", epochs=1, resume=True)
+
+    with pytest.raises(InputError, match="is being written by process"):
+        fit_heads(cache, tmp_path / "run", epochs=1, on_epoch=second)
+    assert fit_heads(cache, tmp_path / "run", epochs=1, resume=True).folder.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_existing_runs_are_safe(run: Path, cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(run, out)

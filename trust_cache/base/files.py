@@ -45,6 +45,8 @@ def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
     """Refuse an output folder with files in it that are not ours to replace."""
     if not out.exists():
         return
+    if Path.cwd().is_relative_to(out.resolve()):
+        raise InputError(f"{out}: is the folder you are in or one above it; name a new folder")
     if not out.is_dir():
         raise InputError(f"{out}: expected a folder for the results, found a file; choose another name")
     foreign = sorted(path.name for path in out.iterdir() if path.name not in own)

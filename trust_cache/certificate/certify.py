@@ -1,14 +1,13 @@
 """Certification: scores and settings in, all points with their bounds out."""
 
 import logging
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
 
+from trust_cache.base.versions import versions_of
 from trust_cache.certificate.cautions import (
     group_warnings,
     limits,
@@ -107,14 +106,8 @@ def certify(
             *outcome_warnings(points),
         ),
         limits=limits(table.kind()),
-        versions=versions(),
+        versions=versions_of("numpy", "scipy", "polars"),
     )
-
-
-def versions() -> dict[str, str]:
-    """Return what computed a certificate."""
-    packages = {name: version(name) for name in ("trust-cache", "numpy", "scipy", "polars")}
-    return {"python": platform.python_version(), **packages}
 
 
 def _scores(scores: Scores | pl.DataFrame | Path | str) -> Scores:

@@ -2,64 +2,29 @@
 
 import logging
 import os
-import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_foreign, write_folder
+from trust_cache.base.versions import versions_of
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import Cache, open_cache
 from trust_cache.cache.rows import FeatureRows
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.folds import (
-    CALIBRATE,
-    FIT,
-    FOLDS,
-    TEST,
-    Cases,
-    Folds,
-    draw_folds,
-    find_cases,
-    read_folds,
-)
+from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
 from trust_cache.heads.partial import PartialRun
+from trust_cache.heads.preparation import FitSettings, Preparation, prepare
 from trust_cache.heads.results import FoldResult, finish_fold
 from trust_cache.heads.run_files import OWN, render_run
 from trust_cache.heads.schedule import train
-from trust_cache.heads.settings import DRAWS, HeadSettings, TrainingSettings, presets
-from trust_cache.statistics.bounds import smallest_samples
+from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
 
 _LOG = logging.getLogger(__name__)
-_LARGEST_SEED = 2**32 - 1  # what scikit-learn's splitter takes
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """All that decides the bytes of a run, besides the cache and given splits."""
-
-    configurations: Mapping[str, HeadSettings]
-    training: TrainingSettings
-    seed: int = 0
-    repeats: int = 1
-    views: int | None = None  # augmented views to draw from; None: all that the cache has
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed <= _LARGEST_SEED:
-            raise InputError(f"seed: expected 0 to {_LARGEST_SEED}, found {self.seed}")
-        if self.repeats < 1:
-            raise InputError(f"repeats: expected 1 or more, found {self.repeats}")
-        if self.views is not None and self.views < 0:
-            raise InputError(f"views: expected 0 or more, found {self.views}")
 
 
 @dataclass(frozen=True)
@@ -116,37 +81,36 @@ def fit_heads(
     refuse_existing(out, partial, resume=resume, overwrite=overwrite)
     begin = time.perf_counter()
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
-    work = _prepare(opened, settings, None if splits is None else Path(splits))
+    work = prepare(opened, settings, None if splits is None else Path(splits))
     if resume:
         partial.require_same(work.identity)
     threads = (os.cpu_count() or 1) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads: expected 1 or more, found {threads}")
     rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
-    if views is not None:
-        rows = replace(rows, views=views + 1)
     loaded = time.perf_counter()
     _LOG.info(
         "%s: %d images, %d views, %d features %s in %.1f s",
         opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
         loaded - begin,
     )  # fmt: skip
-    partial.begin(work.identity, resume=resume)
-    resumed = _train_missing(work, rows, partial, threads, on_epoch)
-    trained = time.perf_counter()
-    _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
-    seconds = {"load": loaded - begin, "train": trained - loaded}
-    record = work.identity | {
-        "cache": str(opened.source),
-        "threads": threads,
-        "low_memory": low_memory,
-        "resumed_folds": resumed,
-        "warnings": list(work.warnings),
-        "seconds": seconds,
-        "versions": versions(),
-    }
-    kept = write_folder(out, _render(work, partial, record), own=OWN, keep=not overwrite)
-    partial.discard()
+    with partial.lock():
+        partial.begin(work.identity, resume=resume)
+        resumed = _train_missing(work, rows, partial, threads, on_epoch)
+        trained = time.perf_counter()
+        _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
+        seconds = {"load": loaded - begin, "train": trained - loaded}
+        record = work.identity | {
+            "cache": str(opened.source),
+            "threads": threads,
+            "low_memory": low_memory,
+            "resumed_folds": resumed,
+            "warnings": list(work.warnings),
+            "seconds": seconds,
+            "versions": versions_of("numpy", "scipy", "numba", "scikit-learn"),
+        }
+        kept = write_folder(out, _render(work, partial, record), own=OWN, keep=not overwrite)
+        partial.discard()
     seconds["write"] = time.perf_counter() - trained
     return Run(out, work.warnings, seconds, resumed, kept)
 
@@ -172,103 +136,16 @@ def refuse_existing(out: Path, partial: PartialRun, *, resume: bool, overwrite: 
         )
 
 
-def versions() -> dict[str, str]:
-    """Return what computed a run."""
-    names = ("trust-cache", "numpy", "scipy", "numba", "scikit-learn")
-    return {"python": platform.python_version(), "machine": platform.machine()} | {
-        name: version(name) for name in names
-    }
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A run prepared: what to train on, and what makes it this run."""
-
-    cache: Cache
-    settings: FitSettings
-    cases: Cases
-    folds: tuple[Folds, ...]  # one per repeat
-    labels: NDArray[np.int64]  # of images
-    warnings: tuple[str, ...]
-    identity: dict[str, Any]
-
-    @property
-    def heads(self) -> int:
-        """How many heads the run trains."""
-        return len(self.settings.configurations) * FOLDS * self.settings.repeats
-
-    def images(self, repeat: int, fold: int, part: int) -> NDArray[np.int64]:
-        """Return the images of a part of a fold by number."""
-        return np.flatnonzero(self.folds[repeat].parts[fold][self.cases.of_image] == part)
-
-
-def _prepare(cache: Cache, settings: FitSettings, splits: Path | None) -> _Work:
-    manifest = cache.manifest
-    if settings.views is not None and settings.views > cache.views - 1:
-        raise InputError(
-            f"{cache.source}: expected at least {settings.views} augmented views, found {cache.views - 1}"
-        )
-    cases = find_cases(manifest)
-    warnings: list[str] = []
-    if splits is None:
-        folds = tuple(draw_folds(cases, settings.seed, repeat) for repeat in range(settings.repeats))
-    else:
-        given, warnings = read_folds(splits, cases)
-        folds = (given,) * settings.repeats
-    labels = manifest["label"].cast(int).to_numpy()
-    work = _Work(cache, settings, cases, folds, labels, (), _identity(cache, settings, folds))
-    return replace(work, warnings=(*warnings, *_part_warnings(work)))
-
-
-def _identity(cache: Cache, settings: FitSettings, folds: Sequence[Folds]) -> dict[str, Any]:
-    manifest = cache.manifest.select("image_id", "case_id", "label")
-    return {
-        "configurations": {name: asdict(head) for name, head in settings.configurations.items()},
-        "training": asdict(settings.training) | {"dropout": settings.training.dropped_of_256 / DRAWS},
-        "seed": settings.seed,
-        "repeats": settings.repeats,
-        "views": cache.views - 1 if settings.views is None else settings.views,
-        "fingerprint": cache.fingerprint.as_document(),
-        "images": cache.images,
-        "dim": cache.dim,
-        "manifest_sha256": rows_sha256(manifest.iter_rows()),
-        "splits_sha256": [item.sha256 for item in folds],
-    }
-
-
-def _part_warnings(work: _Work) -> list[str]:
-    """Warn of positives that are drawn with repetition and of calibration parts too small for a threshold."""
-    fitted, calibrated = [], []
-    for repeat in range(work.settings.repeats):
-        for fold in range(FOLDS):
-            fit, calibrate = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
-            fitted.append(int(work.labels[fit].sum()))
-            calibrated.append(int(calibrate.size))
-    warnings = []
-    wanted = work.settings.training.batch_positives
-    if min(fitted) < wanted:
-        warnings.append(
-            f"a fold has only {min(fitted)} positive images to fit on: a batch's {wanted} are drawn with"
-            " repetition"
-        )
-    for name, head in work.settings.configurations.items():
-        needed = int(smallest_samples(0, head.level, head.delta)[0]) if head.closed_loop else 0
-        if min(calibrated) < needed:
-            warnings.append(
-                f"{name}: a fold has only {min(calibrated)} calibration images; no threshold can qualify"
-                f" with fewer than {needed}, so tau stays 0 there"
-            )
-    return warnings
-
-
 def _train_missing(
-    work: _Work,
+    work: Preparation,
     rows: FeatureRows,
     partial: PartialRun,
     threads: int,
     on_epoch: Callable[[EpochReport], None],
 ) -> int:
     """Train the folds that an interrupted run has not; return how many it had."""
+    if work.settings.views is not None:
+        rows = replace(rows, views=work.settings.views + 1)
     training, heads = work.settings.training, list(work.settings.configurations.values())
     tasks: dict[FoldTask, tuple[int, int]] = {}
     for repeat in range(work.settings.repeats):
@@ -302,7 +179,7 @@ def _taus(settings: FitSettings, task: FoldTask, epoch: int) -> dict[str, float]
     }
 
 
-def _render(work: _Work, partial: PartialRun, record: Mapping[str, Any]) -> dict[str, bytes]:
+def _render(work: Preparation, partial: PartialRun, record: Mapping[str, Any]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     names = [str(fold) for fold in range(FOLDS)]
     for repeat in range(work.settings.repeats):

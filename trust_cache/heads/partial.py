@@ -9,6 +9,7 @@ from typing import Any
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
+from trust_cache.base.locks import FileLock
 from trust_cache.heads.results import FoldResult, read_result, write_result
 
 
@@ -23,6 +24,11 @@ class PartialRun:
     def exists(self) -> bool:
         """Whether an earlier run was interrupted."""
         return self._identity_file.exists()
+
+    def lock(self) -> FileLock:
+        """Return the lock that keeps a second run from the same place."""
+        self.out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.out.with_name(f".{self.out.name}.lock"), str(self.out))
 
     def begin(self, identity: Mapping[str, Any], *, resume: bool) -> None:
         """Start afresh, or go on with an interrupted run."""
