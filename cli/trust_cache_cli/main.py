@@ -1,12 +1,14 @@
 """The entry point: the commands put together, and the one place that turns outcomes into exit codes."""
 
+import io
 import logging
 import sys
 from typing import Annotated
 
 import typer
 
-from trust_cache.base.errors import TrustCacheError
+from trust_cache.base.durable import NO_ROOM
+from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache_cli import caches, certificates, demonstration, planning, training
 from trust_cache_cli.output import fail
 
@@ -55,11 +57,23 @@ demonstration.register(app)
 
 def main() -> None:
     """Run the command line; no traceback for a user's mistake."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a pipe that is not UTF-8 cannot show a tau
     try:
-        app(prog_name="trust-cache")
+        try:
+            app(prog_name="trust-cache")
+        finally:
+            sys.stdout.flush()
     except TrustCacheError as error:
         fail(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:  # of a file that the user named, wherever it was touched
+        fail(f"{error.filename or 'the output'}: {error.strerror or error}")
+        sys.exit(StoppedError.exit_code if error.errno in NO_ROOM else InputError.exit_code)
+    except MemoryError:
+        fail("there is not enough memory for this; nothing was written")
+        sys.exit(StoppedError.exit_code)
     except Exception as error:
         logging.getLogger("trust_cache").debug("unexpected", exc_info=True)
         fail(

@@ -94,4 +94,5 @@ def show_json(document: object) -> None:
     """Print a document for a program to read, alone on stdout."""
     from trust_cache.base.documents import json_bytes
 
-    sys.stdout.write(json_bytes(document).decode())
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json_bytes(document))  # UTF-8 whatever the terminal speaks

@@ -31,7 +31,9 @@ def plan(
     dismissal: Annotated[
         float | None, typer.Option(metavar="D", help="The share expected to be dismissed.")
     ] = None,
-    misses: Annotated[int, typer.Option(metavar="K", help="The cancers expected among the dismissed.")] = 0,
+    misses: Annotated[
+        int | None, typer.Option(metavar="K", help="The cancers expected among the dismissed. [0]")
+    ] = None,
     cases: Annotated[int | None, typer.Option(metavar="N", help="The cohort's cases.")] = None,
     positives: Annotated[int | None, typer.Option(metavar="C", help="The cohort's positive cases.")] = None,
     target: Annotated[
@@ -49,7 +51,7 @@ def plan(
     """
     from trust_cache.certificate.plan import DISMISSALS, plan_cases, plan_reach
 
-    if cases is not None and positives is not None and bound is None:
+    if cases is not None and positives is not None and bound is None and misses is None:
         reach = plan_reach(
             cases=cases,
             positives=positives,
@@ -58,19 +60,22 @@ def plan(
             dismissals=DISMISSALS if dismissal is None else (dismissal,),
         )
         show_json(asdict(reach)) if json else _show_reach(reach)
-    elif bound is not None and dismissal is not None and cases is None and positives is None:
-        need = plan_cases(bound=bound, dismissal=dismissal, misses=misses, delta=delta)
+    elif bound is not None and dismissal is not None and (cases, positives, target) == (None,) * 3:
+        need = plan_cases(bound=bound, dismissal=dismissal, misses=misses or 0, delta=delta)
         show_json(asdict(need)) if json else _show_need(need)
     else:
-        raise InputError("plan: expected either --bound and --dismissal, or --cases and --positives")
+        raise InputError(
+            "plan: expected either --bound and --dismissal (with --misses), or --cases and --positives"
+            " (with --target and --dismissal)"
+        )
 
 
 def _show_need(need: "Need") -> None:
-    from trust_cache.base.text_tables import whole_percent
+    from trust_cache.base.text_tables import confidence, whole_percent
 
     say(
         console(),
-        f"A bound of {whole_percent(need.bound)} at {whole_percent(1 - need.delta)} confidence with"
+        f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
         f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
         f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
         f" cases, {need.cases:,} cases with the 20 % for the search of the threshold.",

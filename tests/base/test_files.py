@@ -76,6 +76,17 @@ def test_the_current_folder_and_those_above_are_refused(
             write_folder(Path(out), FILES, own=OWN)
 
 
+def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for name, target in (("link", "real"), ("dangling", "later")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        write_folder(tmp_path / name, FILES, own=OWN)
+        write_folder(tmp_path / name, {"a.txt": b"2"}, own=OWN)
+        assert (tmp_path / name).is_symlink()
+        assert content(tmp_path / target) == {"a.txt": b"2"}
+        assert content(tmp_path / f"{target}.1") == FILES
+
+
 def test_a_parent_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write there"):

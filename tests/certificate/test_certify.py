@@ -203,6 +203,23 @@ def test_subgroups_partition_the_evaluation_cases(scores: MakeScores) -> None:
         assert groups["conflicting"].cases == evaluation.is_between(pl.lit("00030"), pl.lit("00079")).sum()
 
 
+def test_a_group_that_is_called_missing_is_not_the_missing(scores: MakeScores) -> None:
+    case = pl.col("case_id")
+    site = (
+        pl.when(case < "00100")
+        .then(pl.lit("missing"))
+        .when(case < "00300")
+        .then(None)
+        .otherwise(pl.lit("site"))
+    )
+    groups = {
+        item.group: item.point.cases
+        for item in certify(scores().with_columns(site=site), by="site").subgroups
+    }
+    assert list(groups) == ['"missing"', "site", "missing"]
+    assert groups["missing"] > groups['"missing"'] > 0
+
+
 def test_subgroup_without_positives_has_no_recall(scores: MakeScores) -> None:
     table = scores().with_columns(group=pl.col("label").cast(pl.String))
     negatives = certify(table, by="group").subgroups[0].point
@@ -298,6 +315,8 @@ def test_warns_when_every_point_is_not_available(scores: MakeScores, tmp_path: P
         ({"targets": [98]}, "write 0.98"),
         ({"delta": 0}, "delta"),
         ({"delta": 1}, "delta"),
+        ({"delta": 0.9}, "delta"),
+        ({"delta": 5e-324}, "delta"),
         ({"seed": -1}, "seed"),
         ({"rule": "best"}, "recall, crc, ltt"),
         ({"prevalence": 0}, "prevalence"),

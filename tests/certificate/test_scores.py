@@ -50,6 +50,9 @@ def test_reads_what_editors_and_spreadsheets_write(tmp_path: Path, text: str) ->
         ("case_id,label,score\n", "a header and no rows"),
         ("case_id,label\n1,1\n", "missing column score; found case_id, label"),
         ("case_id;label;score\n1;1;0.5\n", "separated by semicolons"),
+        ("case_id;label;score\n1;1;0,5\n", "separated by semicolons"),
+        ("case_id,label,score\n1,1,0.5\n".encode("utf-16"), "UTF-16"),
+        (GOOD + "\n\n003,0,nan\n", "line 6, case 003"),
         ("case_id,label,score,score\n1,1,0.5,0.6\n", "column score stands twice"),
         (GOOD + "003,0,nan\n", r"line 4, case 003: expected a finite score, found nan"),
         (GOOD + "003,0,inf\n", "finite score, found inf"),
@@ -83,6 +86,20 @@ def test_one_image_id_may_stand_in_several_configurations(tmp_path: Path) -> Non
     again = text + "x,1,a,1,0.7\n"
     with pytest.raises(InputError, match="image_id a stands more than once within configuration x"):
         read_scores(written(tmp_path, again))
+
+
+def test_names_are_names_not_patterns(tmp_path: Path) -> None:
+    (tmp_path / "scores1.csv").write_text(GOOD.replace("001", "999"))
+    (tmp_path / "scores[1].csv").write_text(GOOD)
+    assert read_scores(tmp_path / "scores[1].csv").table["case_id"][0] == "001"
+    with pytest.raises(InputError, match="no such file"):
+        read_scores(tmp_path / "scores?.csv")
+
+
+def test_a_column_may_have_any_name(tmp_path: Path) -> None:
+    text = "row,line,index,case_id,label,score\n1,2,3,001,1,0.5\n4,5,6,002,0,0.25\n"
+    table = read_scores(written(tmp_path, text)).table
+    assert table["row"].to_list() == ["1", "4"]
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:

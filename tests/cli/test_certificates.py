@@ -93,7 +93,7 @@ def test_bad_scores_exit_2_and_write_nothing(
     [
         ["--target", "98"], ["--target", "0"], ["--target", "high"], ["--delta", "1"], ["--rule", "best"],
         ["--by", "nothing"], ["--prevalence", "3"], ["--split", "none.csv"], ["--resplits", "-1"],
-        ["--seed", "-1"], ["--unknown"],
+        ["--seed", "-1"], ["--unknown"], ["--out", "x" * 300], ["--delta", "0.9"],
     ],
 )  # fmt: skip
 def test_wrong_use_exits_2(run: Run, scores_file: WriteScores, tmp_path: Path, words: list[str]) -> None:
@@ -155,6 +155,25 @@ def test_a_full_disk_exits_3_and_leaves_what_was(run: Run, scores_file: WriteSco
     assert done.returncode == 3
     assert "no room left on the disk" in done.stderr
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+def test_a_pipe_that_is_not_utf_8(scores_file: WriteScores, tmp_path: Path, encoding: str) -> None:
+    scores = scores_file(configurations=("ünï", "漢字"))
+    words = [*COMMAND, "certify", str(scores), "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    plain = subprocess.run(words, check=True, capture_output=True, env=environment)
+    assert b"Case AUROC" in plain.stdout
+    for_programs = subprocess.run([*words, "--json"], check=True, capture_output=True, env=environment)
+    assert json.loads(for_programs.stdout)["points"][0]["configuration"] == "ünï"
+
+
+def test_an_output_without_room_and_one_that_ends_early(scores_file: WriteScores, tmp_path: Path) -> None:
+    words = [*COMMAND, "certify", str(scores_file()), "--out", str(tmp_path / "out")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 3
+    assert b"Traceback" not in done.stderr
 
 
 def test_ctrl_c_exits_130_and_leaves_nothing(scores_file: WriteScores, tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ def test_plan_both_ways(run: Run) -> None:
         ["--cases", "100"],
         ["--cases", "100", "--positives", "10", "--bound", "0.1"],
         ["--cases", "5", "--positives", "9"],
+        ["--bound", "1e-300", "--dismissal", "0.2"],
+        ["--cases", "100", "--positives", "50", "--misses", "3"],
+        ["--bound", "0.1", "--dismissal", "0.2", "--target", "0.5"],
+        ["--cases", "1" + 20 * "0", "--positives", "9"],
     ],
 )
 def test_plan_wrong_use(run: Run, words: list[str]) -> None:

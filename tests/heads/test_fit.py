@@ -14,6 +14,7 @@ from trust_cache import certify
 from trust_cache.base.errors import InputError
 from trust_cache.heads.fit import EpochReport, fit_heads
 from trust_cache.heads.settings import HeadSettings, presets
+from trust_cache.heads.summary import summarise_run
 from trust_cache.statistics.bounds import smallest_samples
 
 FILES = {
@@ -224,6 +225,28 @@ def test_an_interrupted_overwriting_is_resumed_and_the_earlier_run_kept(
     assert read(out, "thresholds.csv")["epoch"].max() == 0
 
 
+def test_diverged_training_is_an_error_that_names_the_configuration(cache: Path, tmp_path: Path) -> None:
+    wild = HeadSettings(lr=1e30)
+    with pytest.raises(InputError, match="wild: training diverged in fold"):
+        fit_heads(cache, tmp_path / "run", epochs=1, configurations={"ce": presets()["ce"], "wild": wild})
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_where_no_run_can_be(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    for out, said in (
+        (".", "folder you are in"),
+        ("file/x", "cannot write there"),
+        ("file", "exists already"),
+    ):
+        with pytest.raises(InputError, match=said):
+            fit_heads(cache, out, epochs=1)
+    brackets = fit_heads(cache, "run[1]", epochs=1).folder
+    assert summarise_run(brackets).rows
+    assert certify(brackets, by="site").points
+
+
 def test_two_runs_in_one_place(cache: Path, tmp_path: Path) -> None:
     def second(_: EpochReport) -> None:
         fit_heads(cache, tmp_path / "run", epochs=1, resume=True)
@@ -268,12 +291,13 @@ def test_warnings_of_few_positives_and_small_calibration_parts(tmp_path: Path) -
 def test_bad_caches_and_options(cache: Path, tmp_path: Path) -> None:
     manifest, features = a_cohort()
     unfinished = write_cohort(tmp_path / "unfinished.zarr", manifest, features, shards=3)
-    with pytest.raises(InputError, match="504"):
+    with pytest.raises(InputError, match=r"504.*trust-cache extract"):
         fit_heads(unfinished, tmp_path / "run")
     features[17, 1, 3] = np.nan
     broken = write_cohort(tmp_path / "broken.zarr", manifest, features)
-    with pytest.raises(InputError, match="00017"):
-        fit_heads(broken, tmp_path / "run")
+    for low_memory in (False, True):
+        with pytest.raises(InputError, match="00017"):
+            fit_heads(broken, tmp_path / "run", low_memory=low_memory)
     with pytest.raises(InputError, match="expected at least 5 augmented views, found 2"):
         fit_heads(cache, tmp_path / "run", views=5)
     for wrong in ({"epochs": 0}, {"seed": -1}, {"repeats": 0}, {"views": -1}, {"threads": -1}):

@@ -16,7 +16,7 @@ from trust_cache.heads.threshold import closed_loop_threshold, dismissal_of_sort
 def brute_force(
     scores: NDArray[np.float64], labels: NDArray[np.int64], level: float, delta: float
 ) -> tuple[float, int, int]:
-    """Look at each distinct score and the number above all; METHOD.md 6, word for word."""
+    """Look at each distinct score and the number above all; the paper's rule, word for word."""
     best = (0.0, 0, 0)
     candidates = [*np.unique(scores), math.nextafter(scores.max(), math.inf)] if scores.size else []
     for tau in candidates:

@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest
 
 from trust_cache import clopper_pearson_lower, clopper_pearson_upper
 from trust_cache.base.errors import InputError
-from trust_cache.statistics.bounds import smallest_samples
+from trust_cache.statistics.bounds import smallest_sample, smallest_samples
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "paper_operating_points.csv"
 DELTAS = st.sampled_from([0.001, 0.005, 0.01, 0.05, 0.1, 0.5])
@@ -133,6 +133,14 @@ def test_table_of_smallest_samples_by_brute_force(level: float, delta: float) ->
     for k, n in enumerate(table):
         assert clopper_pearson_upper(k, int(n), delta) <= level
         assert n - 1 == k or clopper_pearson_upper(k, int(n) - 1, delta) > level
+
+
+def test_levels_that_no_sample_can_show_end_with_a_sentence() -> None:
+    for level in (1e-19, 1e-300):
+        with pytest.raises(InputError, match="level"):
+            smallest_samples(3, level, 0.01)
+    assert smallest_sample(1_000_000, 0.01, 0.01) > 100_000_000
+    assert [smallest_sample(k, 0.01, 0.05) for k in range(5)] == smallest_samples(4, 0.01, 0.05).tolist()
 
 
 def test_table_starts_as_published() -> None:

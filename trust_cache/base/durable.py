@@ -10,7 +10,7 @@ from uuid import uuid4
 from trust_cache.base.errors import InputError, StoppedError
 
 PARTIAL = ".partial"  # ends the name of a file under way; a kill may leave it behind
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
 
 
@@ -57,7 +57,7 @@ def refusals_in_words(source: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise StoppedError(
                 f"{source}: no room left on the disk; what was there before is unchanged."
                 " Make room and run the same command again"

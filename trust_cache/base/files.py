@@ -21,6 +21,7 @@ def write_folder(
     Anything else is refused.
     """
     refuse_foreign(out, own=own)
+    out = out.resolve() if out.is_symlink() else out  # a link stays, what it names is written
     scratch = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
         with refusals_in_words(str(out)):
@@ -41,12 +42,17 @@ def write_file(path: Path, content: bytes) -> None:
         write_durably(path, [content])
 
 
-def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
-    """Refuse an output folder with files in it that are not ours to replace."""
-    if not out.exists():
-        return
+def refuse_current(out: Path) -> None:
+    """Refuse to put results in the place of the folder that the user is in."""
     if Path.cwd().is_relative_to(out.resolve()):
         raise InputError(f"{out}: is the folder you are in or one above it; name a new folder")
+
+
+def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
+    """Refuse an output folder with files in it that are not ours to replace."""
+    refuse_current(out)
+    if not out.exists():
+        return
     if not out.is_dir():
         raise InputError(f"{out}: expected a folder for the results, found a file; choose another name")
     foreign = sorted(path.name for path in out.iterdir() if path.name not in own)

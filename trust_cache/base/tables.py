@@ -9,16 +9,19 @@ import polars as pl
 
 from trust_cache.base.errors import InputError
 
+LINE = "\0line"  # the name of a column of line numbers: no file can have a column of that name
 
-def read_text_table(path: Path, required: Sequence[str]) -> pl.DataFrame:
+
+def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False) -> pl.DataFrame:
     """Read a CSV file as columns of text (so that 007 stays 007), with at least `required`.
 
-    Blank lines are dropped; empty cells are null; text is stripped of white space around it.
+    Blank lines are dropped; empty cells are null; text is stripped of white space around it. With `lines`
+    the column LINE says where a row stood, as an editor counts (a cell with line breaks counts as one line).
     """
     if path.is_dir():
         raise InputError(f"{path}: expected a CSV file, found a folder")
     try:
-        table = pl.read_csv(path, infer_schema=False)
+        table = pl.read_csv(path, infer_schema=False, glob=False)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
@@ -27,12 +30,17 @@ def read_text_table(path: Path, required: Sequence[str]) -> pl.DataFrame:
         raise InputError(f"{path}: the file is empty; expected {_listed(required)}") from error
     except pl.exceptions.PolarsError as error:
         first = str(error).splitlines()[0]
-        raise InputError(f"{path}: not a readable CSV file in UTF-8 ({first})") from error
+        hint = _hint(path) or f" ({first})"
+        raise InputError(f"{path}: not a readable CSV file in UTF-8 with commas{hint}") from error
     table = table.rename({name: name.strip() for name in table.columns})
     _check_header(path, table.columns, required)
     stripped = pl.all().str.strip_chars()
     table = table.with_columns(pl.when(stripped == "").then(None).otherwise(stripped).name.keep())
-    table = table.filter(~pl.all_horizontal(pl.all().is_null()))
+    blank = pl.all_horizontal(pl.all().is_null())
+    if lines:
+        table = table.with_columns(pl.int_range(2, pl.len() + 2, dtype=pl.Int64).alias(LINE))
+        blank = pl.all_horizontal(pl.exclude(LINE).is_null())
+    table = table.filter(~blank)
     if table.is_empty():
         raise InputError(f"{path}: the file has a header and no rows")
     return table
@@ -56,15 +64,25 @@ def _cell(value: object) -> object:
 def _check_header(path: Path, found: Sequence[str], required: Sequence[str]) -> None:
     missing = [name for name in required if name not in found]
     if missing:
-        hint = ""
-        for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-            if any(separator in name for name in found):
-                hint = f"; the file seems to be separated by {word}, commas are expected"
-        raise InputError(f"{path}: missing column {_listed(missing)}; found {_listed(found[:20])}{hint}")
+        raise InputError(
+            f"{path}: missing column {_listed(missing)}; found {_listed(found[:20])}{_hint(path)}"
+        )
     # The reader renames the second of two equal names.
     twice = [name for name in found if f"{name}_duplicated_0" in found]
     if twice:
         raise InputError(f"{path}: column {_listed(twice)} stands twice in the header")
+
+
+def _hint(path: Path) -> str:
+    """Guess from the first line what else the file may be."""
+    with path.open("rb") as file:
+        first = file.readline(10_000)
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "; the file seems to be in UTF-16, save it as UTF-8"
+    for separator, word in ((b";", "semicolons"), (b"\t", "tabs")):
+        if separator in first:
+            return f"; the file seems to be separated by {word}, commas are expected"
+    return ""
 
 
 def _listed(names: Sequence[str]) -> str:

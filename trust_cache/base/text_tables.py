@@ -1,6 +1,7 @@
 """A table of text: what every room hands to the terminal, to Markdown and to LaTeX."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 NO_NUMBER = "—"
 
@@ -18,6 +19,11 @@ class Table:
 def percent(value: float | None, digits: int = 2) -> str:
     """Write a share as a percentage, or a dash where it is not defined."""
     return NO_NUMBER if value is None else f"{100 * value:.{digits}f}%"
+
+
+def confidence(delta: float) -> str:
+    """Write one minus delta as a percentage, exactly: 0.01 is 99%, 1e-6 is 99.9999%."""
+    return f"{(100 - 100 * Decimal(str(delta))).normalize():f}%"
 
 
 def whole_percent(share: float) -> str:

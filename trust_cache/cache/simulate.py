@@ -17,6 +17,7 @@ from trust_cache.cache.reading import Cache, open_cache
 from trust_cache.cache.writer import CacheWriter, create_cache
 
 DIM = 2048
+LARGEST_COHORT = 10_000_000
 _STRUCTURE, _COORDINATES, _FEATURES = range(3)  # independent random streams of one seed
 
 
@@ -61,6 +62,11 @@ def simulate_cache(
     """Write a cohort like `nlbs` or `rsna` (or a smaller one of `cases`) with `views` augmented views."""
     if views < 0:
         raise InputError(f"views: expected 0 or more augmented views, found {views}")
+    for name, value in (("seed", seed), ("truth_seed", truth_seed)):
+        if value < 0:
+            raise InputError(f"{name}: expected 0 or more, found {value}")
+    if cases is not None and cases > LARGEST_COHORT:
+        raise InputError(f"cases: expected at most {LARGEST_COHORT}, found {cases}")
     cohort = SimulatedCohort(like, seed, truth_seed, dim, cases)
     fingerprint = simulated_fingerprint(seed)
     with create_cache(out, cohort.manifest, views + 1, dim, fingerprint, shard_images) as writer:

@@ -75,12 +75,11 @@ def resolution_warnings(targets: Sequence[float], search_positives: int) -> list
 
 
 def _same_threshold(targets: Sequence[float], positives: int) -> str:
-    """Name two targets, the user's or the next whole percent, that this cohort cannot tell apart."""
-    candidates = [*targets, *(round(target - 0.01, 6) for target in targets)]
-    pairs = itertools.combinations([target for target in candidates if target > 0], 2)
-    for one, other in pairs:
-        if one != other and allowed_misses(positives, one) == allowed_misses(positives, other):
-            return f"{100 * one:g} % and {100 * other:g} % are the same threshold"
+    """Name two targets, the user's or the next whole percent, that both allow no miss here."""
+    candidates = dict.fromkeys([*targets, *(round(target - 0.01, 6) for target in targets)])
+    strict = [one for one in candidates if one > 0 and not allowed_misses(positives, one)]
+    for one, other in itertools.combinations(strict, 2):
+        return f"{100 * one:g} % and {100 * other:g} % are the same threshold"
     return ""
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from trust_cache.base.errors import InputError
+from trust_cache.certificate.settings import check_delta, check_targets
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.planning import chance_target_met, dismissed_needed
 from trust_cache.statistics.rules import allowance
 from trust_cache.statistics.splits import SEARCH_SHARE, search_sizes
 from trust_cache.statistics.thresholds import allowed_misses, exact_share
 
+LARGEST_COHORT = 10**12
 DISMISSALS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 
 
@@ -71,8 +73,9 @@ class Reach:
 
 def plan_cases(*, bound: float, dismissal: float, misses: int, delta: float = 0.01) -> Need:
     """Return how many cases a bound needs at an expected dismissal and number of misses."""
-    if misses < 0:
-        raise InputError(f"misses: expected 0 or more, found {misses}")
+    if not 0 <= misses <= LARGEST_COHORT:
+        raise InputError(f"misses: expected 0 to {LARGEST_COHORT}, found {misses}")
+    check_delta(delta)
     if not 0.0 < bound < 1.0:
         raise InputError(f"bound: expected a fraction strictly between 0 and 1, found {bound}")
     share = exact_share(dismissal, "dismissal")
@@ -99,6 +102,10 @@ def plan_reach(
     dismissals: tuple[float, ...] = DISMISSALS,
 ) -> Reach:
     """Return what a cohort can reach: its best bounds and how often each target will be met."""
+    check_targets(targets)
+    check_delta(delta)
+    if cases > LARGEST_COHORT:
+        raise InputError(f"cases: expected at most {LARGEST_COHORT}, found {cases}")
     if not 0 < positives < cases:
         raise InputError(
             f"expected fewer positives than cases and at least one, found {positives} of {cases}"

@@ -9,7 +9,7 @@ import polars as pl
 
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
-from trust_cache.base.tables import read_text_table
+from trust_cache.base.tables import LINE, read_text_table
 
 REQUIRED = ("case_id", "label", "score")
 IDENTITY = ("configuration", "case_id", "image_id", "label", "score")
@@ -46,7 +46,7 @@ def read_scores(path: Path) -> Scores:
     file = path / "scores.csv" if path.is_dir() else path
     if path.is_dir() and not file.exists():
         raise InputError(f"{path}: expected a run folder with scores.csv in it, found none")
-    scores = check_scores(read_text_table(file, REQUIRED), str(file))
+    scores = check_scores(read_text_table(file, REQUIRED, lines=True), str(file))
     manifest = path / "manifest.csv"
     return replace(scores, manifest=manifest) if path.is_dir() and manifest.exists() else scores
 
@@ -61,7 +61,8 @@ def check_scores(table: pl.DataFrame, source: str = "scores") -> Scores:
     for name in ("configuration", "image_id"):
         if name not in table.columns:
             table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name))
-    table = table.with_row_index("row", offset=2)  # as an editor counts, the header being line 1
+    if LINE not in table.columns:
+        table = table.with_columns(pl.int_range(2, pl.len() + 2, dtype=pl.Int64).alias(LINE))
     table = table.with_columns(pl.col("configuration", "case_id", "image_id").cast(pl.String))
     for problem in _problems(table):
         raise InputError(f"{source}: {problem}")
@@ -70,7 +71,7 @@ def check_scores(table: pl.DataFrame, source: str = "scores") -> Scores:
         # Adding zero turns -0.0, which has a text of its own, into 0.0.
         pl.col("score").cast(pl.Float64) + 0.0,
     )
-    return Scores(table.drop("row").sort(IDENTITY, nulls_last=False), source)
+    return Scores(table.drop(LINE).sort(IDENTITY, nulls_last=False), source)
 
 
 def _problems(table: pl.DataFrame) -> Iterator[str]:
@@ -89,7 +90,7 @@ def _problems(table: pl.DataFrame) -> Iterator[str]:
     if table["image_id"].null_count() == 0:
         repeated = table.filter(pl.struct("configuration", "image_id").is_duplicated())
         yield from _first(
-            repeated.sort("configuration", "image_id", "row"),
+            repeated.sort("configuration", "image_id", LINE),
             "image_id {image_id} stands more than once within configuration {configuration}",
         )
 
@@ -100,4 +101,4 @@ def _first(wrong: pl.DataFrame, message: str) -> Iterator[str]:
         return
     row = {name: "nothing" if cell is None else cell for name, cell in wrong.row(0, named=True).items()}
     more = f" (and {wrong.height - 1} more such rows)" if wrong.height > 1 else ""
-    yield f"line {row['row']}, case {row['case_id']}: {message.format_map(row)}{more}"
+    yield f"line {row[LINE]}, case {row['case_id']}: {message.format_map(row)}{more}"

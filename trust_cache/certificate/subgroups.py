@@ -31,7 +31,10 @@ class Grouping:
 def group_cases(scores: Scores, cohort: Cohort, column: str) -> Grouping:
     """Give each case the value that its rows agree on, or `conflicting`, or `missing`."""
     table = _with_column(scores, column)
-    value = pl.col(column).cast(pl.String).drop_nulls()
+    text = pl.col(column).cast(pl.String)
+    # A value that happens to be one of our two words is told apart by quotation marks.
+    ours = text.is_in([MISSING, CONFLICTING])
+    value = pl.when(ours).then(pl.format('"{}"', text)).otherwise(text).drop_nulls()
     by_case = table.group_by("case_id").agg(values=value.n_unique(), value=value.first())
     name = (
         pl.when(pl.col("values") == 0).then(pl.lit(MISSING))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
+from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
 from trust_cache.certificate.certify import Certification
 from trust_cache.certificate.points import Point
 from trust_cache.statistics.prevalence import ASSUMPTION
@@ -17,7 +17,7 @@ def name_of(configuration: str | None) -> str:
 
 def bound_name(delta: float) -> str:
     """Name the bound as the paper does: CPU99 is the one-sided 99 % Clopper-Pearson upper bound."""
-    return f"CPU{100 * (1 - delta):.6g}"
+    return f"CPU{confidence(delta)[:-1]}"
 
 
 def all_tables(certification: Certification) -> list[Table]:
@@ -78,17 +78,17 @@ def details_table(certification: Certification) -> Table:
         for point in certification.points
     ]
     name = bound_name(settings.delta)
-    confidence = whole_percent(1 - settings.delta)
+    level = confidence(settings.delta)
     header = (
         "Configuration", "Target", "τ", "Dismissed", "Positives dismissed", "CRR", "FOR", name,
         f"{name} corrected", "Recall", "Recall at least", "Verdict",
     )  # fmt: skip
     legend = (
         "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
-        f" the dismissed as observed. {name}: its one-sided {confidence} Clopper-Pearson upper"
+        f" the dismissed as observed. {name}: its one-sided {level} Clopper-Pearson upper"
         f" bound; corrected: for the {certification.points[0].compared} points compared"
         " (configurations x targets x subgroups). Recall at least: its one-sided"
-        f" {confidence} lower bound."
+        f" {level} lower bound."
     )
     title = f"Operating points in detail (threshold rule: {settings.rule})"
     return Table(title, header, tuple(rows), legend)
@@ -107,7 +107,7 @@ def _prevalence_table(certification: Certification) -> Table:
     )
     title = f"At a prevalence of {whole_percent(settings.prevalence or 0.0)}"
     header = ("Configuration", "Target", "FOR at most", "Missed cancers per 1,000 at most")
-    legend = f"With {whole_percent(1 - settings.delta)} confidence; {ASSUMPTION}."
+    legend = f"With {confidence(settings.delta)} confidence; {ASSUMPTION}."
     return Table(title, header, rows, legend)
 
 
@@ -166,10 +166,10 @@ def by_configuration(points: Sequence[Point]) -> list[list[Point]]:
 
 def sentences(certification: Certification) -> list[str]:
     """Return one sentence with its warrant for each point that met its target."""
-    confidence = whole_percent(1 - certification.settings.delta)
+    level = confidence(certification.settings.delta)
     return [
         f"{name_of(point.configuration)} at {whole_percent(point.target)}: {percent(point.dismissal)}"
-        f" of examinations fall below {point.tau:.6g}; with {confidence} confidence at most"
+        f" of examinations fall below {point.tau:.6g}; with {level} confidence at most"
         f" {percent(point.bound)} of those have cancer ({point.positives_dismissed} of the"
         f" {point.positives} cancers are among them; the cohort's own rate is"
         f" {percent(point.prevalence)})."

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -11,22 +12,27 @@ from trust_cache.certificate.cohort import Cohort, build_cohort
 from trust_cache.certificate.folder import SCHEMA
 from trust_cache.certificate.points import POINT_KEYS, Terms, choose_threshold, evaluate
 from trust_cache.certificate.scores import read_scores
+from trust_cache.certificate.settings import DELTAS
 from trust_cache.certificate.split import Split, read_split
 from trust_cache.statistics.rules import RuleName
 
+_KNOWN = {*POINT_KEYS, "schema", "chosen_by", "scores_sha256", "split_sha256", "versions"}
+_MOST_COMPARED = 10**9
 _EXACT_TO = 1e-9  # relative: another scipy may differ in the last digits of a beta quantile
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A field whose stated value is not what the scores and the split give."""
+    """A field whose stated value is not what the scores and the split give, or what may stand there."""
 
     field: str
     stated: object
-    recomputed: object
+    recomputed: object = None
+    expected: str | None = None  # where a value is judged by itself
 
     def __str__(self) -> str:
-        return f"{self.field}: the certificate says {self.stated!r}, found {self.recomputed!r}"
+        found = f"found {self.recomputed!r}" if self.expected is None else f"expected {self.expected}"
+        return f"{self.field}: the certificate says {self.stated!r}, {found}"
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,16 @@ def as_document(verification: Verification) -> dict[str, Any]:
     return {
         "certificate": str(verification.certificate),
         "holds": verification.holds,
-        "disagreements": [asdict(item) for item in verification.disagreements],
+        "disagreements": [
+            {name: _json_safe(value) for name, value in asdict(item).items()}
+            for item in verification.disagreements
+        ],
     }
+
+
+def _json_safe(value: object) -> object:
+    """Return a value as JSON can carry it: NaN and infinity as text."""
+    return value if not isinstance(value, float) or math.isfinite(value) else repr(value)
 
 
 def verify(certificate: Path, scores: Path, split: Path | None = None) -> Verification:
@@ -64,7 +78,9 @@ def verify(certificate: Path, scores: Path, split: Path | None = None) -> Verifi
     except InputError as error:
         if not found and split_file.exists():
             # The right scores, and a split that does not fit them: it is another split.
-            found = [Disagreement("split_sha256", stated.get("split_sha256"), str(error))]
+            found = [
+                Disagreement("split_sha256", stated.get("split_sha256"), expected=f"the split of it; {error}")
+            ]
         if not found:
             raise
         return Verification(certificate, stated, tuple(found))
@@ -83,6 +99,8 @@ def read_certificate(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a readable JSON file ({error})") from error
     if not isinstance(content, dict) or "schema" not in content:
         raise InputError(f"{path}: expected a certificate with a schema, found none")
+    if not {"tau", "bound", "scores_sha256"} & set(content):
+        raise InputError(f"{path}: has a schema but nothing of a certificate in it")
     schema = content["schema"]
     if type(schema) is not int or schema != SCHEMA:
         raise InputError(
@@ -130,7 +148,7 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
         ),
         "chosen_by": (stated.get("chosen_by") in get_args(RuleName), f"one of {get_args(RuleName)}"),
         "target": (_is_share(stated.get("target"), one=True), "a fraction"),
-        "delta": (_is_share(stated.get("delta")), "a fraction below 1"),
+        "delta": (_is_delta(stated.get("delta")), "{:g} to {:g}".format(*DELTAS)),
         "compared": (
             _is_multiple(stated.get("compared"), configurations),
             f"a multiple of the {configurations} configurations in the scores",
@@ -139,10 +157,10 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
             stated.get("assumed_prevalence") is None or _is_share(stated["assumed_prevalence"]),
             "null or a fraction below 1",
         ),
-        "versions": (isinstance(stated.get("versions"), dict), "the versions that computed it"),
-    }
+        "versions": (_are_versions(stated.get("versions")), "the versions that computed it"),
+    } | dict.fromkeys(set(stated) - _KNOWN, (False, "no such field in a certificate"))
     return [
-        Disagreement(name, stated.get(name), f"expected {expected}")
+        Disagreement(name, stated.get(name, "nothing"), expected=expected)
         for name, (good, expected) in checks.items()
         if not good
     ]
@@ -153,8 +171,19 @@ def _is_share(value: object, *, one: bool = False) -> bool:
     return number and value > 0 and (value < 1 or (one and value == 1))  # type: ignore[operator]
 
 
+def _is_delta(value: object) -> bool:
+    smallest, largest = DELTAS
+    return type(value) is float and smallest <= value <= largest
+
+
 def _is_multiple(value: object, of: int) -> bool:
-    return type(value) is int and value > 0 and value % of == 0
+    return type(value) is int and 0 < value < _MOST_COMPARED and value % of == 0
+
+
+def _are_versions(value: object) -> bool:
+    return (
+        isinstance(value, dict) and "trust-cache" in value and all(isinstance(v, str) for v in value.values())
+    )
 
 
 def _differing(field: str, stated: dict[str, Any], recomputed: object) -> list[Disagreement]:
@@ -167,6 +196,7 @@ def _differing(field: str, stated: dict[str, Any], recomputed: object) -> list[D
 
 
 def _agree(stated: object, recomputed: object) -> bool:
-    if type(recomputed) is float and type(stated) in {int, float}:
-        return math.isclose(stated, recomputed, rel_tol=_EXACT_TO, abs_tol=0.0)  # type: ignore[arg-type]
+    if type(recomputed) is float and isinstance(stated, int | float) and not isinstance(stated, bool):
+        small = abs(stated) <= sys.float_info.max  # an integer may be beyond all floats
+        return small and math.isclose(stated, recomputed, rel_tol=_EXACT_TO, abs_tol=0.0)
     return type(stated) is type(recomputed) and stated == recomputed

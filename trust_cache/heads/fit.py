@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_foreign, write_folder
+from trust_cache.base.files import refuse_current, refuse_foreign, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import Cache, open_cache
@@ -77,6 +79,7 @@ def fit_heads(
         dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
     )
     out = Path(out)
+    refuse_current(out)
     partial = PartialRun(out)
     refuse_existing(out, partial, resume=resume, overwrite=overwrite)
     begin = time.perf_counter()
@@ -164,11 +167,22 @@ def _train_missing(
         repeat, fold = tasks[task]
         if epoch == training.epochs:
             result = finish_fold(task, work.images(repeat, fold, TEST))
+            _refuse_divergence(work.settings, result, fold)
             partial.keep(repeat, str(fold), result)
         on_epoch(EpochReport(repeat, fold, epoch, total, done, _taus(work.settings, task, epoch)))
 
     train(list(tasks), threads, after_epoch)
     return work.settings.repeats * FOLDS - len(tasks)
+
+
+def _refuse_divergence(settings: FitSettings, result: FoldResult, fold: int) -> None:
+    """Refuse heads whose scores are no numbers, naming the configuration."""
+    for name, scores in zip(settings.configurations, result.scores, strict=True):
+        if not np.all(np.isfinite(scores)):
+            raise InputError(
+                f"{name}: training diverged in fold {fold}, its scores are not finite;"
+                " lower its lr or the weights of its losses"
+            )
 
 
 def _taus(settings: FitSettings, task: FoldTask, epoch: int) -> dict[str, float]:

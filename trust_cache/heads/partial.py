@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trust_cache.base.documents import json_bytes
+from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.base.locks import FileLock
@@ -27,7 +28,8 @@ class PartialRun:
 
     def lock(self) -> FileLock:
         """Return the lock that keeps a second run from the same place."""
-        self.out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with refusals_in_words(str(self.out)):
+            self.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self.out.with_name(f".{self.out.name}.lock"), str(self.out))
 
     def begin(self, identity: Mapping[str, Any], *, resume: bool) -> None:
@@ -45,6 +47,7 @@ class PartialRun:
         except ValueError as error:
             raise InputError(f"{self._identity_file}: damaged; start over with --overwrite") from error
         expected = json.loads(json_bytes(identity))
+        found = found if isinstance(found, dict) else {}
         differing = [key for key in expected if found.get(key) != expected[key]]
         if differing:
             raise InputError(

@@ -111,6 +111,11 @@ def read_configurations(path: Path) -> dict[str, HeadSettings]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a TOML file: {error}") from error
+    for name in content:
+        if not name or name != name.strip():
+            raise InputError(
+                f"{path}: expected a configuration's name without spaces around it, found {name!r}"
+            )
     if not content:
         raise InputError(f"{path}: expected a table for each configuration, found none")
     return {name: _configuration(f"{path}: [{name}]", table) for name, table in content.items()}
@@ -123,8 +128,8 @@ def head_settings(values: Mapping[str, Any], base: HeadSettings | None = None) -
     for name in values:
         if name not in names:
             nearest = get_close_matches(name, names, n=1, cutoff=0.4)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise InputError(f"unknown setting {name!r}{hint} Known settings: {', '.join(names)}")
+            hint = f", did you mean {nearest[0]!r}?" if nearest else ""
+            raise InputError(f"unknown setting {name!r}{hint}; known: {', '.join(names)}")
     return HeadSettings(**{**known, **values})
 
 
@@ -138,9 +143,13 @@ def _configuration(where: str, table: object) -> HeadSettings:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        good = False
+    if not good:
         raise InputError(f"{name}: expected a finite number, found {value!r}")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def choose_configurations(words: Sequence[str]) -> dict[str, HeadSettings]:

@@ -11,8 +11,10 @@ from trust_cache.statistics.auroc import auroc
 def summarise_run(folder: Path) -> Table:
     """Read a run folder's scores and thresholds and summarise them by configuration."""
     texts = {"case_id": pl.String, "image_id": pl.String, "configuration": pl.String}
-    scores = pl.read_csv(folder / "scores.csv", schema_overrides=texts)
-    thresholds = pl.read_csv(folder / "thresholds.csv", schema_overrides={"configuration": pl.String})
+    scores = pl.read_csv(folder / "scores.csv", schema_overrides=texts, glob=False)
+    thresholds = pl.read_csv(
+        folder / "thresholds.csv", schema_overrides={"configuration": pl.String}, glob=False
+    )
     last = thresholds.filter(pl.col("epoch") == pl.col("epoch").max())
     rows = []
     for (name,), part in scores.group_by("configuration", maintain_order=True):

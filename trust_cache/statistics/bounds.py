@@ -10,6 +10,7 @@ from trust_cache.base.errors import InputError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+_LARGEST_SAMPLE = 2**52  # beyond it a count is no longer exact in the floating point of the tail
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> Any:
@@ -46,12 +47,25 @@ def smallest_samples(largest_k: int, level: float, delta: float) -> Integers:
     """
     if largest_k < 0:
         raise InputError(f"largest_k: expected 0 or more, found {largest_k}")
+    return _smallest(np.arange(largest_k + 1, dtype=np.int64), level, delta)
+
+
+def smallest_sample(k: int, level: float, delta: float) -> int:
+    """Return n_min(k) alone."""
+    if k < 0:
+        raise InputError(f"k: expected 0 or more, found {k}")
+    return int(_smallest(np.array([k], dtype=np.int64), level, delta)[0])
+
+
+def _smallest(k: Integers, level: float, delta: float) -> Integers:
+    """Find the smallest n for each k by doubling and halving, all at once."""
     _check_share(level, "level")
     _check_share(delta, "delta")
-    k = np.arange(largest_k + 1, dtype=np.int64)
     too_few = k.copy()  # n = k never suffices: U(k, k) = 1
     enough = k + 1
     while np.any(open_ := ~_suffices(k, enough, level, delta)):
+        if enough.max() > _LARGEST_SAMPLE:
+            raise InputError(f"level: expected one that some sample can show, found {level}")
         too_few = np.where(open_, enough, too_few)
         enough = np.where(open_, 2 * enough, enough)
     while np.any(enough - too_few > 1):

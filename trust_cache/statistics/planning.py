@@ -2,14 +2,14 @@
 
 from scipy.stats import betabinom
 
-from trust_cache.statistics.bounds import smallest_samples
+from trust_cache.statistics.bounds import smallest_sample
 from trust_cache.statistics.rules import allowance
 from trust_cache.statistics.thresholds import Share, allowed_misses
 
 
 def dismissed_needed(bound: float, misses: int, delta: float) -> int:
     """Return how many dismissed cases with `misses` cancers give U <= bound."""
-    return int(smallest_samples(misses, bound, delta)[misses])
+    return smallest_sample(misses, bound, delta)
 
 
 def chance_target_met(
