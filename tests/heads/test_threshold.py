@@ -46,6 +46,23 @@ def test_brute_force_agrees(seed: int) -> None:
         assert closed_loop_threshold(scores, labels, level, delta) == found.tau
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_brute_force_agrees_at_the_papers_level(seed: int) -> None:
+    """Sets large enough for 1 % at 95 %, where 299 without a positive are needed: most have a threshold."""
+    generator = np.random.default_rng(seed)
+    positive_taus = 0
+    for _ in range(10):
+        n = int(generator.integers(400, 1_500))
+        labels = (generator.random(n) < 0.02).astype(np.int64)
+        scores = np.round(generator.normal(size=n) + 2.0 * labels, int(generator.integers(1, 4)))
+        scores = 1 / (1 + np.exp(-scores))
+        found = find_closed_loop(scores, labels, 0.01, 0.05)
+        expected = brute_force(scores, labels, 0.01, 0.05)
+        assert (found.tau, found.dismissed, found.positives_dismissed) == expected
+        positive_taus += found.tau > 0
+    assert positive_taus >= 3
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40), st.floats(0.05, 0.6))
 def test_brute_force_agrees_on_heavy_ties(rows: list[tuple[int, bool]], level: float) -> None:
     scores = np.array([score for score, _ in rows], dtype=np.float64)

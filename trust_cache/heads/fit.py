@@ -103,16 +103,8 @@ def fit_heads(
         trained = time.perf_counter()
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
-        record = work.identity | {
-            "cache": str(opened.source),
-            "threads": threads,
-            "low_memory": low_memory,
-            "resumed_folds": resumed,
-            "warnings": list(work.warnings),
-            "seconds": seconds,
-            "versions": versions_of("numpy", "scipy", "numba", "scikit-learn"),
-        }
-        kept = write_folder(out, _render(work, partial, record), own=OWN, keep=not overwrite)
+        how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
+        kept = write_folder(out, _render(work, partial, how), own=OWN, keep=not overwrite)
         partial.discard()
     seconds["write"] = time.perf_counter() - trained
     return Run(out, work.warnings, seconds, resumed, kept)
@@ -193,7 +185,14 @@ def _taus(settings: FitSettings, task: FoldTask, epoch: int) -> dict[str, float]
     }
 
 
-def _render(work: Preparation, partial: PartialRun, record: Mapping[str, Any]) -> dict[str, bytes]:
+def _render(work: Preparation, partial: PartialRun, how: Mapping[str, Any]) -> dict[str, bytes]:
+    record = {
+        **work.identity,
+        "cache": str(work.cache.source),
+        **how,
+        "warnings": list(work.warnings),
+        "versions": versions_of("numpy", "scipy", "numba", "scikit-learn"),
+    }
     files: dict[str, bytes] = {}
     names = [str(fold) for fold in range(FOLDS)]
     for repeat in range(work.settings.repeats):
@@ -204,7 +203,7 @@ def _render(work: Preparation, partial: PartialRun, record: Mapping[str, Any]) -
             configurations=work.settings.configurations,
             folds=work.folds[repeat],
             fold_names=names,
-            record=dict(record) | {"repeat": repeat},
+            record=record | {"repeat": repeat},
         )
         prefix = f"repeats/{repeat}/" if repeat else ""
         files |= {prefix + name: content for name, content in rendered.items()}
