@@ -7,7 +7,8 @@ import typer
 
 from trust_cache_cli.certificates import show_certification
 from trust_cache_cli.options import Log, Verbose
-from trust_cache_cli.output import console, say, warn
+from trust_cache_cli.output import console, note, say, warn
+from trust_cache_cli.training import show_run, training_bars
 
 EXAMPLES = """
 **Example**
@@ -22,22 +23,30 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put it.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put it (0.3 GB).")] = Path("demo"),
+    cases: Annotated[
+        int | None, typer.Option(metavar="N", help="A smaller cohort of N cases. [NLBS's own size]")
+    ] = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
-    """Certify synthetic scores in the shape of a screening cohort, to see what comes out."""
+    """Go the whole way on an invented cohort: features, heads, scores, certificates.
+
+    What an earlier start left whole is used again.
+    """
     from trust_cache.service.demo import run_demo
 
-    shown = run_demo(out)
+    with training_bars() as (_, on_epoch):
+        shown = run_demo(out, cases=cases, on_step=note, on_epoch=on_epoch)
     warn(shown.certification.warnings)
+    show_run(shown.run)
     show_certification(shown.certification, shown.certified)
     screen = console()
     holds = "agrees" if shown.verification.holds else "does not agree"
-    say(screen, f"\nVerified: {shown.verification.certificate} {holds} with {shown.scores}.")
+    say(screen, f"\nVerified: {shown.verification.certificate} {holds} with the scores of {shown.run}.")
     say(
         screen,
-        "These scores are invented; the figures mean nothing clinically. Look at"
+        "This cohort is invented; the figures mean nothing clinically. Look at"
         f" {shown.certified}/table.md, then try your own scores:"
         " trust-cache certify scores.csv --out certified/",
     )

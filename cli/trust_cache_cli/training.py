@@ -67,7 +67,7 @@ def fit_heads(
     from trust_cache.heads.fit import fit_heads as fit
     from trust_cache.heads.settings import choose_configurations
 
-    with _bars() as (on_shard, on_epoch):
+    with training_bars() as (on_shard, on_epoch):
         run = fit(
             cache,
             out,
@@ -89,20 +89,21 @@ def fit_heads(
         note(f"{run.resumed_folds} folds were finished before and reused")
     if run.kept is not None:
         note(f"{out} held an earlier run: it is kept in {run.kept}")
-    _show_run(out)
+    show_run(out)
     screen = console()
     parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in run.seconds.items())
     say(screen, f"Written to {out} ({parts}). Next: trust-cache certify {out} --out certified/")
 
 
-def _show_run(out: Path) -> None:
+def show_run(out: Path) -> None:
+    """Print how well each configuration of a run ranks."""
     from trust_cache.heads.summary import summarise_run
 
     show_table(console(), summarise_run(out))
 
 
 @contextmanager
-def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["EpochReport"], None]]]:
+def training_bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["EpochReport"], None]]]:
     """Show people the shards while they load, then epochs with the latest tau and the time left."""
     out = console(error=True)
     if not out.is_terminal:

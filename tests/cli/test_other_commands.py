@@ -45,12 +45,14 @@ def test_plan_wrong_use(run: Run, words: list[str]) -> None:
 
 
 def test_demo_runs_twice(run: Run, tmp_path: Path) -> None:
-    done = run("demo", "--out", tmp_path / "demo")
+    done = run("demo", "--out", tmp_path / "demo", "--cases", 700)
     assert done.code == 0
     assert "agrees with" in done.out
     assert "mean nothing clinically" in done.out
-    assert run("demo", "--out", tmp_path / "demo").code == 0
-    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["certified", "scores"]
+    scores = (tmp_path / "demo" / "run" / "scores.csv").stat().st_ino
+    assert run("demo", "--out", tmp_path / "demo", "--cases", 700).code == 0
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["certified", "nlbs.zarr", "run"]
+    assert (tmp_path / "demo" / "run" / "scores.csv").stat().st_ino == scores
 
 
 def test_version_and_help(run: Run) -> None:
