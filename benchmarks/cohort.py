@@ -1,6 +1,7 @@
 """An RSNA-shaped cache for the benchmarks, made once and kept in a scratch folder."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,12 @@ def scratch() -> Path:
     folder = Path(os.environ.get("TRUST_CACHE_BENCH", Path(tempfile.gettempdir()) / "trust-cache-bench"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def discard(cache: Cache) -> None:
+    """Remove a cache that is too large to keep until the next time."""
+    path = Path(cache.source)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def rsna_cache(views: int = 8, ending: str = "zarr") -> Cache:
