@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-ALL = ("certificate", "heads", "memory")
+ALL = ("certificate", "heads", "memory", "images")
 
 
 def main() -> int:

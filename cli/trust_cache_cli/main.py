@@ -9,7 +9,7 @@ import typer
 
 from trust_cache.base.durable import NO_ROOM
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
-from trust_cache_cli import caches, certificates, demonstration, manifests, planning, training
+from trust_cache_cli import caches, certificates, demonstration, images, manifests, planning, training
 from trust_cache_cli.output import fail
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ def describe(
 
 
 manifests.register(app)
+images.register(app)
 caches.register(app)
 training.register(app)
 certificates.register(app)

@@ -1,0 +1,76 @@
+"""Preprocessing a large JPEG 2000 image against only decoding and writing it; two workers against one."""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trust_cache.images.decode import decode
+from trust_cache.images.phantom import PhantomSettings, draw_phantom
+from trust_cache.images.png import encode_png
+from trust_cache.images.preprocess import preprocess
+from trust_cache.images.process import process_image
+from trust_cache.images.reading import read_dataset
+from trust_cache.images.settings import ImageSettings
+from trust_cache.images.synthetic_dicom import Encoding, Tags, mammogram_bytes
+
+ROWS, COLUMNS = 5355, 4915
+IMAGES = 6
+AT_MOST, AT_LEAST_TWO, MEMORY_BYTES = 1.6, 1.8, 1e9
+
+
+def run() -> bool:
+    """Print times and ratios; tell whether the targets were met."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = _image(folder / "image.dcm")
+        ours = _best(lambda: encode_png(process_image(file, "L").png_pixels))
+        bare = _best(lambda: encode_png(decode(read_dataset(file), ImageSettings()).pixels))
+        peak = _peak_of_one(file)
+        one, two = (min(_over(folder, file, workers, n) for n in range(3)) for workers in (1, 2))
+    print(f"images: one {ROWS}x{COLUMNS} JPEG 2000 image: {ours:.2f} s, {ours / bare:.2f}x of decoding it and"
+          f" writing its PNG ({bare:.2f} s; at most {AT_MOST}x)")  # fmt: skip
+    print(
+        f"  {IMAGES} images: one worker {one:.1f} s, two {two:.1f} s: {one / two:.2f}x (at least {AT_LEAST_TWO}x)"
+    )
+    print(f"  peak memory of a worker: {peak / 1e9:.2f} GB (under {MEMORY_BYTES / 1e9:.0f} GB)")
+    return ours / bare <= AT_MOST and one / two >= AT_LEAST_TWO and peak < MEMORY_BYTES
+
+
+def _image(path: Path) -> Path:
+    phantom = draw_phantom(PhantomSettings(ROWS, COLUMNS, "L", "MLO"), seed=0)
+    encoding = Encoding(bits=12, photometric="MONOCHROME2", syntax="jpeg-2000")
+    path.write_bytes(mammogram_bytes(phantom, encoding, Tags()))
+    return path
+
+
+def _best(work: Callable[[], object], times: int = 3) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(times))
+
+
+def _peak_of_one(file: Path) -> float:
+    """The peak of a process that does one image and nothing else."""
+    code = (
+        "import sys; from trust_cache.images.process import process_image;"
+        "from trust_cache.images.png import encode_png;"
+        "encode_png(process_image(sys.argv[1], 'L').png_pixels)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(file)], check=True)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def _over(folder: Path, file: Path, workers: int, attempt: int) -> float:
+    rows = "".join(f"{n},{n},0,L,MLO,{file}\n" for n in range(IMAGES))
+    manifest = folder / "manifest.csv"
+    manifest.write_text(f"image_id,case_id,label,laterality,projection,path\n{rows}")
+    start = time.perf_counter()
+    preprocess(manifest, folder / f"png-{workers}-{attempt}", workers=workers)
+    return time.perf_counter() - start

@@ -1,0 +1,159 @@
+"""Preprocessing: a bad file is one row and stops nothing; a second start does only what is missing."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from trust_cache.base.errors import InputError
+from trust_cache.images.png import decode_png
+from trust_cache.images.preprocess import is_whole_png, png_name, preprocess
+from trust_cache.images.settings import ImageSettings
+from trust_cache.images.sheet import write_sheet
+from trust_cache.images.synthesize import CohortSettings, SyntheticCohort, synthesize_cohort
+from trust_cache.images.synthetic_dicom import Identity
+from trust_cache.manifest.build import make_manifest
+
+SECRET_NAME, SECRET_DATE = "Geheim^Frieda", "19511103"
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> SyntheticCohort:
+    settings = CohortSettings(
+        like="rsna",
+        cases=6,
+        seed=3,
+        broken=0.34,
+        identity=Identity(patient_name=SECRET_NAME, birth_date=SECRET_DATE),
+    )
+    return synthesize_cohort(settings, tmp_path_factory.mktemp("syn") / "syn", workers=1)
+
+
+@pytest.fixture(scope="module")
+def manifest(cohort: SyntheticCohort) -> Path:
+    path = cohort.folder.parent / "manifest.csv"
+    make_manifest("rsna", cohort.metadata, path, images=str(cohort.folder))
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("png") / "png"
+    preprocess(manifest, out, workers=2)
+    return out
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_broken_file_is_one_row_with_its_reason(cohort: SyntheticCohort, done: Path) -> None:
+    words = {
+        "truncated": "truncated", "not a DICOM": "not a DICOM", "no pixel data": "no pixel data",
+        "multi-frame": "multi-frame", "RGB": "not a grey image", "constant": "constant",
+        "zero bytes": "empty", "missing": "no such file", "unsupported syntax": "not supported",
+        "oversized": "65535",
+    }  # fmt: skip
+    failures = {row["image_id"]: row for row in rows(done / "failures.csv")}
+    assert set(failures) == set(cohort.broken)
+    for image_id, kind in cohort.broken.items():
+        assert words[kind] in failures[image_id]["reason"].replace(",", ""), kind
+        assert failures[image_id]["stage"] in {"read", "decode", "intensity", "mask"}
+    assert len(set(cohort.broken.values())) >= 8
+
+
+def test_the_others_are_whole_pngs_of_a_manifest(cohort: SyntheticCohort, done: Path) -> None:
+    kept = rows(done / "manifest.csv")
+    assert len(kept) == len(cohort.images) - len(cohort.broken)
+    assert {path.name for path in done.glob("*.png")} == {row["path"] for row in kept}
+    for row in kept:
+        picture = decode_png((done / row["path"]).read_bytes())
+        assert picture.max() > 0
+        assert (picture[:, 0] > 0).sum() > (picture[:, -1] > 0).sum()  # every chest wall is on the left
+
+
+def test_nothing_identifying_is_written(manifest: Path, done: Path) -> None:
+    secrets = [SECRET_NAME.encode(), b"Frieda", SECRET_DATE.encode()]
+    files = [path for path in (*done.rglob("*"), manifest) if path.is_file()]
+    assert len(files) > 5
+    for path in files:
+        assert not any(secret in path.read_bytes() for secret in secrets), path
+
+
+def test_a_second_start_does_only_what_is_missing(manifest: Path, done: Path, tmp_path: Path) -> None:
+    out = tmp_path / "png"
+    subprocess.run(["cp", "-rp", str(done), str(out)], check=True)  # noqa: S607
+    victims = sorted(out.glob("*.png"))[:3]
+    before = {path: path.read_bytes() for path in out.glob("*.png")}
+    victims[0].write_bytes(b"")  # left by another program
+    victims[1].write_bytes(before[victims[1]][:-20])
+    victims[2].unlink()
+    again = preprocess(manifest, out, workers=1)
+    assert again.reused == len(before) - 3
+    assert {path: path.read_bytes() for path in out.glob("*.png")} == before
+    with pytest.raises(InputError, match="other settings"):
+        preprocess(manifest, out, workers=1, settings=ImageSettings(margin=0.2))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match="expected a new or empty folder"):
+        preprocess(manifest, tmp_path / "mine", workers=1)
+
+
+def test_killed_and_started_again(manifest: Path, done: Path, tmp_path: Path) -> None:
+    out = tmp_path / "png"
+    words = [
+        sys.executable,
+        "-m",
+        "trust_cache_cli.main",
+        "preprocess",
+        str(manifest),
+        "--out",
+        str(out),
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob("*.png")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert all(is_whole_png(path) for path in out.glob("*.png"))
+    preprocess(manifest, out, workers=2)
+    for path in done.glob("*.png"):
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert (out / "failures.csv").read_bytes() == (done / "failures.csv").read_bytes()
+
+
+def test_names_of_files_are_distinct_and_stay_inside() -> None:
+    ids = ["normal/p_1/left/CC/IM-1", "../../evil", "a b", "..", ".", "a%2Fb", "a/b", "ü"]
+    names = [png_name(image_id) for image_id in ids]
+    assert len(set(names)) == len(ids)
+    assert not any("/" in name or name in {".png", "..png"} for name in names)
+    with pytest.raises(InputError, match="at most"):
+        png_name("x" * 300)
+
+
+def test_a_contact_sheet(done: Path, tmp_path: Path) -> None:
+    pictures = sorted(done.glob("*.png"))
+    assert write_sheet(pictures, tmp_path / "sheet.png") == len(pictures)
+    assert is_whole_png(tmp_path / "sheet.png")
+    with pytest.raises(InputError, match="at least one picture"):
+        write_sheet([], tmp_path / "sheet.png")
+
+
+def test_manifest_without_laterality_is_refused(manifest: Path, tmp_path: Path) -> None:
+    table = pl.read_csv(manifest, infer_schema=False).with_columns(laterality=pl.lit(None, dtype=pl.String))
+    table.write_csv(tmp_path / "manifest.csv")
+    with pytest.raises(InputError, match="laterality"):
+        preprocess(tmp_path / "manifest.csv", tmp_path / "png", workers=1)

@@ -1,0 +1,1 @@
+"""From a DICOM mammogram to the canonical 16-bit picture of the breast."""

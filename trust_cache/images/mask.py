@@ -1,0 +1,224 @@
+"""The breast's mask: what is brighter than the air, in one piece, whole and shaped like a breast.
+
+All levels come from order statistics and differences of grey values, so stretching the image to [0, 1]
+first would change nothing. Levels and pieces are found on a reduced image; its averaging also quietens
+the noise. The mask is brought back to full size and closed there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from trust_cache.images.errors import ImageError
+
+Grey = NDArray[np.uint16]
+Mask = NDArray[np.bool_]
+
+REDUCED_SIDE = 1400  # the longer side of the reduced image: 5355 rows become 1339
+_RING_SHARE = 0.01  # how much of the shorter side counts as its border
+_NOISE = 6  # of the air's standard deviations are still air
+_TISSUE_SHARE = 0.05  # of the way from air to typical tissue: a low threshold, the skin line counts
+_NOISE_CEILING = 0.25  # of that way: an uneven border must not lift the threshold into the tissue
+_FLOOR = 0.01  # of the way to the brightest value: below, compression noise in the air
+_SIGNIFICANT_BITS = 4  # of a threshold
+_LEAST_SHARE = 0.02  # of the image
+_MOST_OF_BOX = 0.95  # of its bounding box: half an ellipse fills 0.79, a rectangle 1
+_LEAST_SOLID = 0.7  # of its convex hull
+_LONGEST_OUTLINE = 2.0  # convex hulls' outlines
+_LEAST_FILLED = 0.4  # of the outline's inside, before holes are filled
+_DARKER_SHARE = 0.15  # of the image may be darker than the air: an unexposed band
+_DARKER_BY = 0.1  # of the image's range: darker than by noise
+_STRIP_THICKNESS = 0.15  # of the image's side
+_STRIP_LENGTH = 0.6
+_STRIP_OF_BOX = 0.9
+_TEXTURE = 0.01  # of the contrast: air is smoother, tissue along a border is not
+_HALF = 0.5
+_BORDER_IN_TISSUE = "the border lies inside the tissue: a spot compression view?"
+
+
+@dataclass(frozen=True)
+class Level:
+    """The grey of the air along one side of the image, and how much it varies."""
+
+    grey: float
+    noise: float
+
+
+def find_breast(image: Grey, padding: Mask, closing: int) -> Mask:
+    """Return the breast's mask; what cannot be a breast is an ImageError that says why.
+
+    `padding` marks pixels that the header calls padding, at the size that `reduce_padding` gives.
+    """
+    reduced = reduce_image(image)
+    if int(reduced.min()) == int(reduced.max()):
+        raise ImageError("mask", "the image is constant")
+    # Removes single pixels and leaves edges where they are.
+    quiet = np.asarray(cv2.medianBlur(reduced, 3), dtype=np.uint16)
+    failures = []
+    for level in air_levels(quiet, padding):
+        try:
+            _check_air(quiet, padding, level)
+            small = _breast_above(quiet, level)
+            break
+        except ImageError as error:
+            # A side can be unexposed, and darker than the air elsewhere: try the next side's level.
+            failures.append(error)
+    else:
+        raise failures[0]
+    return _at_full_size(small, image.shape, closing)
+
+
+def reduction(shape: Sequence[int]) -> int:
+    """Return by how much an image of this shape is reduced."""
+    return -(-max(shape) // REDUCED_SIDE)
+
+
+def reduce_image(image: Grey) -> Grey:
+    """Average blocks of pixels; what a last, incomplete block would hold is left out."""
+    factor = reduction(image.shape)
+    if factor == 1:
+        return image
+    rows, columns = (max(side // factor, 1) for side in image.shape)
+    whole = image[: rows * factor, : columns * factor]
+    return np.asarray(cv2.resize(whole, (columns, rows), interpolation=cv2.INTER_AREA), dtype=np.uint16)
+
+
+def reduce_padding(stored: NDArray[Any]) -> NDArray[Any]:
+    """Take one pixel of each block: enough to know where padding is."""
+    factor = reduction(stored.shape)
+    rows, columns = (max(side // factor, 1) for side in stored.shape)
+    taken = stored[factor // 2 :: factor, factor // 2 :: factor][:rows, :columns]
+    return np.ascontiguousarray(taken)
+
+
+def air_levels(image: Grey, padding: Mask) -> list[Level]:
+    """Return the levels that air may have, darkest first: the median along each side of the image.
+
+    One median over the whole border would be tissue as soon as a strip along one side joins a large
+    breast on another. Padding says nothing about the air, but where it fills sides it may replace it.
+    """
+    depth = max(1, round(_RING_SHARE * min(image.shape)))
+    sides = (np.s_[:depth], np.s_[-depth:], np.s_[:, :depth], np.s_[:, -depth:])
+    levels = []
+    for side in sides:
+        grey = image[side][~padding[side]]
+        if grey.size < _HALF * padding[side].size:
+            levels.append(Level(0.0, 0.0))
+            continue
+        # The lower half only: labels and tissue are in the upper.
+        lower, middle = np.percentile(grey, (16, 50))
+        levels.append(Level(float(middle), float(middle - lower)))
+    return sorted(set(levels), key=lambda level: (level.grey, level.noise))
+
+
+def threshold_above(level: Level, typical: float) -> float:
+    """Return the grey above which is breast, between the air's level and that of typical tissue."""
+    contrast = max(typical - level.grey, 0.0)
+    step = min(max(_NOISE * level.noise, _TISSUE_SHARE * contrast), _NOISE_CEILING * contrast)
+    return _round_up(level.grey + step)
+
+
+def _round_up(grey: float) -> float:
+    # A label or a strip moves the air's median by a hair; so rounded, the mask stays the same.
+    if grey <= 0:
+        return 0.0
+    unit = 2.0 ** (np.floor(np.log2(grey)) + 1 - _SIGNIFICANT_BITS)
+    return float(np.ceil(grey / unit) * unit)
+
+
+def _check_air(image: Grey, padding: Mask, level: Level) -> None:
+    """Refuse a level that isn't the dark end of the image: a frame, or tissue up to the border."""
+    seen = image[~padding]
+    if seen.size == 0:
+        raise ImageError("mask", "the whole image is padding")
+    low, high = np.percentile(seen, (1, 99))  # a label is brighter than all tissue
+    darker = np.count_nonzero(seen < level.grey - _DARKER_BY * (high - low))
+    if darker <= _DARKER_SHARE * seen.size and level.noise <= _DARKER_BY * (high - low):
+        return
+    if np.count_nonzero(seen > level.grey) < _DARKER_SHARE * seen.size:
+        raise ImageError("mask", "the border is brighter than the inside: a scanned film's white frame?")
+    raise ImageError("mask", _BORDER_IN_TISSUE)
+
+
+def _breast_above(image: Grey, level: Level) -> NDArray[np.uint8]:
+    brightest = float(image.max())
+    first = level.grey + max(
+        min(_NOISE * level.noise, _DARKER_BY * (brightest - level.grey)), _FLOOR * (brightest - level.grey)
+    )
+    piece = _largest_piece(image > first)
+    # Twice: the first piece can hold air, which makes tissue look darker than it is.
+    for _ in range(2):
+        typical = float(np.median(image[piece]))
+        # Tissue along the darkest side, nearly as bright as the rest and textured.
+        if level.grey > _HALF * typical and level.noise > _TEXTURE * (typical - level.grey):
+            raise ImageError("mask", _BORDER_IN_TISSUE)
+        piece = _largest_piece(image > threshold_above(level, typical))
+    return _whole_breast(piece)
+
+
+def _largest_piece(bright: Mask) -> Mask:
+    count, labels, boxes, _ = cv2.connectedComponentsWithStats(bright.view(np.uint8), connectivity=8)
+    areas = boxes[:, cv2.CC_STAT_AREA].astype(np.int64)
+    areas[0] = 0  # the background
+    for label in np.argsort(areas)[::-1][: min(count, 5)]:
+        if areas[label] < _LEAST_SHARE * bright.size:
+            break
+        if not _is_strip(boxes[label], bright.shape):
+            return np.asarray(labels == label)
+    share = areas.max() / bright.size
+    raise ImageError("mask", f"what is brighter than the air is too small for a breast ({share:.1%})")
+
+
+def _is_strip(box: NDArray[np.int32], shape: tuple[int, ...]) -> bool:
+    """Tell whether a piece is a bar along an edge of the image."""
+    left, top, width, height, area = (int(number) for number in box)
+    rows, columns = shape
+    if area < _STRIP_OF_BOX * width * height:
+        return False
+    upright = left == 0 or left + width == columns
+    lying = top == 0 or top + height == rows
+    return (upright and width <= _STRIP_THICKNESS * columns and height >= _STRIP_LENGTH * rows) or (
+        lying and height <= _STRIP_THICKNESS * rows and width >= _STRIP_LENGTH * columns
+    )
+
+
+def _whole_breast(piece: Mask) -> NDArray[np.uint8]:
+    """Fill the piece's holes and check that the result can be a breast."""
+    outlines, _ = cv2.findContours(piece.view(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    outline = max(outlines, key=len)
+    filled = np.zeros(piece.shape, dtype=np.uint8)
+    cv2.drawContours(filled, [outline], -1, 1, cv2.FILLED)
+    area = int(np.count_nonzero(filled))
+    if np.count_nonzero(piece) < _LEAST_FILLED * area:
+        raise ImageError("mask", "the mask is hollow: a frame around the image?")
+    _, _, width, height = cv2.boundingRect(outline)
+    if area > _MOST_OF_BOX * width * height:
+        raise ImageError("mask", f"the mask is a rectangle: {_BORDER_IN_TISSUE}")
+    hull = cv2.convexHull(outline)
+    solid = area / max(cv2.contourArea(hull), 1.0)
+    length = cv2.arcLength(outline, closed=True) / max(cv2.arcLength(hull, closed=True), 1.0)
+    if solid < _LEAST_SOLID or length > _LONGEST_OUTLINE:
+        raise ImageError(
+            "mask",
+            f"the mask is ragged: it fills {solid:.0%} of its convex hull, and its outline is"
+            f" {length:.1f} times as long",
+        )
+    return filled
+
+
+def _at_full_size(small: NDArray[np.uint8], shape: tuple[int, ...], closing: int) -> Mask:
+    rows, columns = shape
+    factor = reduction(shape)
+    if factor > 1:
+        whole = (small.shape[1] * factor, small.shape[0] * factor)
+        grown = cv2.resize(255 * small, whole, interpolation=cv2.INTER_LINEAR)
+        # The last, incomplete blocks continue their neighbours.
+        below, beside = rows - grown.shape[0], columns - grown.shape[1]
+        grown = cv2.copyMakeBorder(grown, 0, below, 0, beside, cv2.BORDER_REPLICATE)
+        small = (grown > 127).view(np.uint8)  # noqa: PLR2004 (half of 255)
+    closed = cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((closing, closing), dtype=np.uint8))
+    return np.asarray(closed, dtype=np.uint8).view(np.bool_)

@@ -1,0 +1,87 @@
+"""Open a DICOM file, or say in one sentence why it is none that can be used.
+
+Only the elements named here are read: who is on the picture never enters the program.
+"""
+
+import warnings
+from pathlib import Path
+
+from pydicom import Dataset, dcmread
+from pydicom.errors import InvalidDicomError
+
+from trust_cache.images.errors import ImageError
+
+TECHNICAL_ELEMENTS = (
+    # PS3.3 C.7.6.3: the Image Pixel module
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "NumberOfFrames",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "PlanarConfiguration",
+    "PixelPaddingValue",
+    "PixelPaddingRangeLimit",
+    "ExtendedOffsetTable",
+    "ExtendedOffsetTableLengths",
+    "PixelData",
+    # PS3.3 C.11.1 and C.11.2: the Modality LUT and VOI LUT modules
+    "ModalityLUTSequence",
+    "RescaleIntercept",
+    "RescaleSlope",
+    "VOILUTSequence",
+    "WindowCenter",
+    "WindowWidth",
+    "VOILUTFunction",
+    # PS3.3 C.8.11.7: which breast
+    "ImageLaterality",
+    "Laterality",
+)
+_PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
+# A data set without its header usually begins with group 0002 or 0008, in either byte order.
+_FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+
+
+def read_dataset(path: Path) -> Dataset:
+    """Read the technical elements and the encoded pixels of a DICOM file."""
+    start = _first_bytes(path)
+    try:
+        with warnings.catch_warnings():
+            # pydicom's warnings quote header values, which must not reach a log.
+            warnings.simplefilter("ignore")
+            return dcmread(path, specific_tags=list(TECHNICAL_ELEMENTS))
+    except InvalidDicomError:
+        raise ImageError("read", _why_not_dicom(start)) from None
+    except OSError as error:
+        raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        # A damaged header can raise nearly anything; its text may quote the header, so it is left out.
+        raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            start = file.read(_PREAMBLE)
+    except FileNotFoundError:
+        raise ImageError("read", "no such file") from None
+    except OSError as error:
+        raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
+    if not start:
+        raise ImageError("read", "the file is empty")
+    return start
+
+
+def _why_not_dicom(start: bytes) -> str:
+    if start.startswith(_FIRST_GROUPS):
+        return (
+            "the file meta information is missing: a DICOM data set without its header (PS3.10 section 7.1)"
+        )
+    if len(start) < _PREAMBLE and not start.strip(b"\x00"):
+        return "truncated: the file ends within its preamble"
+    return "not a DICOM file: the prefix DICM is missing"
