@@ -33,9 +33,8 @@ def run() -> bool:
         one, two = (min(_over(folder, file, workers, n) for n in range(3)) for workers in (1, 2))
     print(f"images: one {ROWS}x{COLUMNS} JPEG 2000 image: {ours:.2f} s, {ours / bare:.2f}x of decoding it and"
           f" writing its PNG ({bare:.2f} s; at most {AT_MOST}x)")  # fmt: skip
-    print(
-        f"  {IMAGES} images: one worker {one:.1f} s, two {two:.1f} s: {one / two:.2f}x (at least {AT_LEAST_TWO}x)"
-    )
+    gain = f"{one / two:.2f}x (at least {AT_LEAST_TWO}x)"
+    print(f"  {IMAGES} images: one worker {one:.1f} s, two {two:.1f} s: {gain}")
     print(f"  peak memory of a worker: {peak / 1e9:.2f} GB (under {MEMORY_BYTES / 1e9:.0f} GB)")
     return ours / bare <= AT_MOST and one / two >= AT_LEAST_TWO and peak < MEMORY_BYTES
 

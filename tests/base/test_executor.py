@@ -2,6 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +33,43 @@ def test_one_outcome_an_item_whatever_dies(workers: int) -> None:
             assert isinstance(outcome.error, InputError)
         else:
             assert (outcome.value, outcome.error) == (item * item, None)
+
+
+def test_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom tests.base.test_executor import note_and_sleep\n"
+        "from trust_cache.base.executor import run_items\n"
+        "if __name__ == '__main__':\n    list(run_items(note_and_sleep, [sys.argv[1]] * 2, 2))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment)
+    wait_until(lambda: len(list(tmp_path.glob("pid-*"))) == 2)
+    parent.kill()
+    parent.wait()
+    workers = [int(path.name[4:]) for path in tmp_path.glob("pid-*")]
+    wait_until(lambda: not any(runs(pid) for pid in workers))
+
+
+def note_and_sleep(folder: str) -> None:
+    (Path(folder) / f"pid-{os.getpid()}").write_text("")
+    time.sleep(60)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_nothing_to_do_and_nobody_to_do_it() -> None:

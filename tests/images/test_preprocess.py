@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.executor import Outcome, WorkerDiedError
 from trust_cache.images.png import decode_png
-from trust_cache.images.preprocess import is_whole_png, png_name, preprocess
+from trust_cache.images.preprocess import Job, _failure, is_whole_png, png_name, preprocess
 from trust_cache.images.settings import ImageSettings
 from trust_cache.images.sheet import write_sheet
 from trust_cache.images.synthesize import CohortSettings, SyntheticCohort, synthesize_cohort
@@ -104,6 +105,13 @@ def test_a_second_start_does_only_what_is_missing(manifest: Path, done: Path, tm
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(InputError, match="expected a new or empty folder"):
         preprocess(manifest, tmp_path / "mine", workers=1)
+
+
+def test_a_decoder_that_ends_its_process_is_one_row() -> None:
+    job = Job("7", "7.dcm", "L", "7.png")
+    failure = _failure(Outcome(job, None, WorkerDiedError("gone")))
+    assert (failure.image_id, failure.stage) == ("7", "decode")
+    assert "ended its whole process" in failure.reason
 
 
 def test_killed_and_started_again(manifest: Path, done: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import make_scores
 
 STAGE_TWO = re.compile(r"nlbs\.zarr|run/")
+IMAGES = re.compile(r"synthetic/|png/")
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -32,7 +33,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, object]) -> None:  # noqa: F811
     table = make_scores(auroc=0.9, **shape)  # type: ignore[arg-type]
     table.write_csv(workplace / "scores.csv")
-    chosen = [command for command in commands() if not STAGE_TWO.search(command)]
+    others = [command for command in commands() if not STAGE_TWO.search(command)]
+    chosen = [command for command in others if not IMAGES.search(command)]
     assert len(chosen) >= 3
     for command in chosen:
         done = run(*shlex.split(command)[1:])
@@ -47,6 +49,15 @@ def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, 
             text,
         )
         exec(compile(closed, "README.md", "exec"), {})  # noqa: S102
+
+
+def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
+    chosen = [command for command in commands() if IMAGES.search(command)]
+    assert [command.split()[1] for command in chosen] == ["images", "manifest", "preprocess"]
+    for command in chosen:
+        done = run(*shlex.split(command)[1:])
+        assert done.code == 0, (command, done.err)
+    assert (workplace / "sheet.png").stat().st_size > 1_000
 
 
 def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
@@ -72,7 +83,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_options_in_the_readme_exist(run: Run) -> None:  # noqa: F811
-    shown = " ".join(run(command, "--help").out for command in ("certify", "fit-heads"))
+    shown = " ".join(run(command, "--help").out for command in ("certify", "fit-heads", "preprocess"))
     options = set(re.findall(r"`--([a-z-]+)", README.read_text())) - {"out"}
     assert options >= {"by", "prevalence", "resplits", "rule", "json", "target"}
     for option in options:

@@ -1,7 +1,9 @@
 """Work items over local processes; one that kills its process costs that item, not the run."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -78,11 +80,20 @@ def _run_alone(function: Callable[[Item], Value], item: Item) -> Outcome[Item, V
 def _make_pool(workers: int) -> ProcessPoolExecutor:
     # Spawned, not forked: decoders and threads of this process do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_obey_the_parent)
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _obey_the_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it has ended: a killed parent tells its processes nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Value], item: Item) -> Future[Value]:
