@@ -1,5 +1,7 @@
 """The whole way of one image: decode, look-up tables, mirror, mask, crop."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom import Dataset
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.images.crop import Box, box_of, cut_out, mirror
 from trust_cache.images.decode import decode
+from trust_cache.images.errors import ImageError
 from trust_cache.images.luts import build_table
 from trust_cache.images.mask import find_breast, reduce_padding
 from trust_cache.images.reading import read_dataset
@@ -51,15 +54,30 @@ def prepare_image(source: Dataset | Path | str, laterality: str, settings: Image
     """Decode an image, apply its look-up tables and mirror a right breast."""
     if laterality not in {"L", "R"}:
         raise InputError(f"laterality: expected L or R, found {laterality!r}")
-    dataset = source if isinstance(source, Dataset) else read_dataset(Path(source))
-    stored = decode(dataset, settings)
-    table = build_table(dataset, stored)
-    image = table.apply(stored.pixels)
-    padding = table.find_padding(reduce_padding(stored.pixels))
-    if laterality == "R":
-        image, padding = mirror(image), padding[:, ::-1]
-    warnings = (*stored.warnings, *table.warnings, *_other_side(dataset, laterality))
+    with _damage_in_words():
+        dataset = source if isinstance(source, Dataset) else read_dataset(Path(source))
+        stored = decode(dataset, settings)
+        table = build_table(dataset, stored)
+        image = table.apply(stored.pixels)
+        padding = table.find_padding(reduce_padding(stored.pixels))
+        if laterality == "R":
+            image, padding = mirror(image), padding[:, ::-1]
+        warnings = (*stored.warnings, *table.warnings, *_other_side(dataset, laterality))
     return Prepared(image, padding, stored.decoder, stored.transfer_syntax, warnings)
+
+
+@contextmanager
+def _damage_in_words() -> Iterator[None]:
+    """Turn whatever a damaged header makes pydicom raise into one reason, without the header's values.
+
+    Elements are converted when they are first looked at, so the damage can show at any of the steps.
+    """
+    try:
+        yield
+    except (TrustCacheError, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
 
 
 def cut_breast(prepared: Prepared, settings: ImageSettings) -> Processed:
@@ -78,7 +96,8 @@ def cut_breast(prepared: Prepared, settings: ImageSettings) -> Processed:
 
 def tagged_laterality(dataset: Dataset) -> str | None:
     """Return the side that the header names, L or R, or None."""
-    tagged = str(dataset.get("ImageLaterality") or dataset.get("Laterality") or "").strip().upper()
+    with _damage_in_words():
+        tagged = str(dataset.get("ImageLaterality") or dataset.get("Laterality") or "").strip().upper()
     return tagged if tagged in {"L", "R"} else None
 
 
