@@ -165,3 +165,6 @@ def test_manifest_without_laterality_is_refused(manifest: Path, tmp_path: Path) 
     table.write_csv(tmp_path / "manifest.csv")
     with pytest.raises(InputError, match="laterality"):
         preprocess(tmp_path / "manifest.csv", tmp_path / "png", workers=1)
+    with pytest.raises(InputError, match="workers"):
+        preprocess(manifest, tmp_path / "png", workers=0)
+    assert not (tmp_path / "png").exists()

@@ -82,6 +82,8 @@ def preprocess(
 ) -> PreprocessRun:
     """Write the PNG of every image that has none yet, then manifest.csv, failures.csv and the record."""
     settings = settings or ImageSettings()
+    if workers < 1:
+        raise InputError(f"workers: expected 1 or more, found {workers}")
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
     record = _claim(out, settings)
     jobs = [_job(image, out) for image in manifest.images()]
