@@ -3,8 +3,6 @@
 import csv
 import resource
 import tempfile
-import time
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import beta
 
+from benchmarks.timing import best
 from trust_cache import certify
 from trust_cache.certificate.folder import write_certification
 
@@ -24,23 +23,14 @@ def run() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         scores = _write(Path(folder) / "scores.csv")
         certified = Path(folder) / "certified"
-        ours = _best(lambda: write_certification(certify(scores), certified))
+        ours = best(lambda: write_certification(certify(scores), certified))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        reading = _best(lambda: pl.read_csv(scores, infer_schema=False))
-        plain = _best(lambda: _plain_python(scores, certified / "split.csv"), times=1)
+        reading = best(lambda: pl.read_csv(scores, infer_schema=False))
+        plain = best(lambda: _plain_python(scores, certified / "split.csv"), times=1)
     print(f"certify, {ROWS:,} image rows, two targets, all files: {ours:.2f} s, peak {peak / 1e9:.2f} GB")
     print(f"  only reading the CSV (the limit): {reading:.2f} s; certify takes {ours / reading:.1f}x of it")
     print(f"  plain Python, one target, no hashes: {plain:.2f} s; certify takes {ours / plain:.2f}x of it")
     return ours < LIMIT_SECONDS and peak < LIMIT_BYTES
-
-
-def _best(work: Callable[[], object], times: int = 3) -> float:
-    def once() -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    return min(once() for _ in range(times))
 
 
 def _write(path: Path) -> Path:

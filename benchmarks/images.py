@@ -5,9 +5,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.timing import best
 from trust_cache.images.decode import decode
 from trust_cache.images.phantom import PhantomSettings, draw_phantom
 from trust_cache.images.png import encode_png
@@ -27,8 +27,8 @@ def run() -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = _image(folder / "image.dcm")
-        ours = _best(lambda: encode_png(process_image(file, "L").png_pixels))
-        bare = _best(lambda: encode_png(decode(read_dataset(file), ImageSettings()).pixels))
+        ours = best(lambda: encode_png(process_image(file, "L").png_pixels))
+        bare = best(lambda: encode_png(decode(read_dataset(file), ImageSettings()).pixels))
         peak = _peak_of_one(file)
         one, two = (min(_over(folder, file, workers, n) for n in range(3)) for workers in (1, 2))
     print(f"images: one {ROWS}x{COLUMNS} JPEG 2000 image: {ours:.2f} s, {ours / bare:.2f}x of decoding it and"
@@ -44,15 +44,6 @@ def _image(path: Path) -> Path:
     encoding = Encoding(bits=12, photometric="MONOCHROME2", syntax="jpeg-2000")
     path.write_bytes(mammogram_bytes(phantom, encoding, Tags()))
     return path
-
-
-def _best(work: Callable[[], object], times: int = 3) -> float:
-    def once() -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    return min(once() for _ in range(times))
 
 
 def _peak_of_one(file: Path) -> float:

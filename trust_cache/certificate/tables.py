@@ -6,6 +6,7 @@ from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, 
 from trust_cache.certificate.certify import Certification
 from trust_cache.certificate.points import Point
 from trust_cache.statistics.prevalence import ASSUMPTION
+from trust_cache.statistics.rules import PROMISES
 
 NOT_AVAILABLE = "N/A"
 
@@ -88,7 +89,7 @@ def details_table(certification: Certification) -> Table:
         f" the dismissed as observed. {name}: its one-sided {level} Clopper-Pearson upper"
         f" bound; corrected: for the {certification.points[0].compared} points compared"
         " (configurations x targets x subgroups). Recall at least: its one-sided"
-        f" {level} lower bound."
+        f" {level} lower bound. Rule {settings.rule}: {PROMISES[settings.rule]}."
     )
     title = f"Operating points in detail (threshold rule: {settings.rule})"
     return Table(title, header, tuple(rows), legend)

@@ -17,7 +17,7 @@ from trust_cache.statistics.thresholds import Share, allowed_misses, exact_share
 
 RuleName = Literal["recall", "crc", "ltt"]
 
-PROMISES: dict[RuleName, str] = {
+PROMISES: dict[str, str] = {
     "recall": "the recall on the search subset is at least the target; no promise beyond it",
     "crc": "the expected miss rate is at most 1 - target (conformal risk control)",
     "ltt": "with confidence 1 - delta the miss rate is at most 1 - target (Learn then Test)",
