@@ -1,10 +1,12 @@
 """Preprocessing: a bad file is one row and stops nothing; a second start does only what is missing."""
 
+import contextlib
 import csv
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,9 +14,8 @@ import polars as pl
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import Outcome, WorkerDiedError
 from trust_cache.images.png import decode_png
-from trust_cache.images.preprocess import Job, _failure, is_whole_png, png_name, preprocess
+from trust_cache.images.preprocess import is_whole_png, png_name, preprocess
 from trust_cache.images.settings import ImageSettings
 from trust_cache.images.sheet import write_sheet
 from trust_cache.images.synthesize import CohortSettings, SyntheticCohort, synthesize_cohort
@@ -107,11 +108,49 @@ def test_a_second_start_does_only_what_is_missing(manifest: Path, done: Path, tm
         preprocess(manifest, tmp_path / "mine", workers=1)
 
 
-def test_a_decoder_that_ends_its_process_is_one_row() -> None:
-    job = Job("7", "7.dcm", "L", "7.png")
-    failure = _failure(Outcome(job, None, WorkerDiedError("gone")))
-    assert (failure.image_id, failure.stage) == ("7", "decode")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker through Linux's /proc")
+def test_a_file_that_kills_its_worker_is_one_row_and_the_rest_goes_on(
+    manifest: Path, done: Path, tmp_path: Path
+) -> None:
+    """A pipe stands for the file: whoever reads it waits there and is killed, as an aborting decoder is."""
+    pipe = tmp_path / "killer.dcm"
+    os.mkfifo(pipe)
+    kept = {row["image_id"] for row in rows(done / "manifest.csv")}
+    table = pl.read_csv(manifest, infer_schema=False).filter(pl.col("image_id").is_in(kept)).head(4)
+    places = [str(manifest.parent / path) for path in table["path"]]
+    table.with_columns(path=pl.Series([places[0], str(pipe), *places[2:]])).write_csv(
+        tmp_path / "manifest.csv"
+    )
+    stop = threading.Event()
+    killer = threading.Thread(target=kill_readers, args=(pipe, stop))
+    killer.start()
+    try:
+        run = preprocess(tmp_path / "manifest.csv", tmp_path / "png", workers=1)
+    finally:
+        stop.set()
+        killer.join()
+    (failure,) = run.failures
+    assert (failure.image_id, failure.stage) == (table["image_id"][1], "decode")
     assert "ended its whole process" in failure.reason
+    for image_id in table["image_id"].to_list()[2:]:
+        assert (tmp_path / "png" / png_name(image_id)).read_bytes() == (
+            done / png_name(image_id)
+        ).read_bytes()
+
+
+def kill_readers(pipe: Path, stop: threading.Event) -> None:
+    """Kill this process's workers whenever one of them has the pipe open to read."""
+    while not stop.wait(0.02):
+        try:
+            handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads
+            continue
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                if parent == os.getpid() and b"spawn_main" in (stat.parent / "cmdline").read_bytes():
+                    os.kill(int(stat.parent.name), signal.SIGKILL)
+        os.close(handle)
 
 
 def test_killed_and_started_again(manifest: Path, done: Path, tmp_path: Path) -> None:
