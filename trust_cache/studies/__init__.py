@@ -1,0 +1,1 @@
+"""Studies on caches and runs: external evaluation, sweeps, comparisons, rivals, and their charts."""
