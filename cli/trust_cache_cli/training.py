@@ -11,7 +11,7 @@ from trust_cache_cli.options import Log, Verbose
 from trust_cache_cli.output import console, note, say, show_table, warn
 
 if TYPE_CHECKING:
-    from trust_cache.heads.fit import EpochReport
+    from trust_cache.heads.training import EpochReport
 
 EXAMPLES = """
 **Examples**

@@ -12,9 +12,10 @@ from safetensors import safe_open
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
-from trust_cache.heads.fit import EpochReport, fit_heads
+from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.settings import HeadSettings, presets
 from trust_cache.heads.summary import summarise_run
+from trust_cache.heads.training import EpochReport
 from trust_cache.statistics.bounds import smallest_samples
 
 FILES = {

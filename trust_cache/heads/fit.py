@@ -3,42 +3,26 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_foreign, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import Cache, open_cache
-from trust_cache.cache.rows import FeatureRows
-from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
+from trust_cache.heads.fold_task import FoldTask
+from trust_cache.heads.folds import TEST
 from trust_cache.heads.partial import PartialRun
 from trust_cache.heads.preparation import FitSettings, Preparation, prepare
 from trust_cache.heads.results import FoldResult, finish_fold
 from trust_cache.heads.run_files import OWN, render_run
-from trust_cache.heads.schedule import train
 from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.training import EpochReport, train_missing, trained
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What a progress bar shows after an epoch of a fold."""
-
-    repeat: int
-    fold: int
-    epoch: int
-    epochs: int  # in all, over folds and repeats, what an earlier run had done included
-    done: int
-    taus: dict[str, float]  # of the closed-loop configurations
 
 
 @dataclass(frozen=True)
@@ -97,9 +81,13 @@ def fit_heads(
         opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
         loaded - begin,
     )  # fmt: skip
+
+    def finish(task: FoldTask, repeat: int, fold: int) -> FoldResult:
+        return finish_fold(task, work.images(repeat, fold, TEST))
+
     with partial.lock():
         partial.begin(work.identity, resume=resume)
-        resumed = _train_missing(work, rows, partial, threads, on_epoch)
+        resumed = train_missing(work, rows, partial, threads, finish, on_epoch)
         trained = time.perf_counter()
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
@@ -110,12 +98,14 @@ def fit_heads(
     return Run(out, work.warnings, seconds, resumed, kept)
 
 
-def refuse_existing(out: Path, partial: PartialRun, *, resume: bool, overwrite: bool) -> None:
+def refuse_existing(
+    out: Path, partial: PartialRun, *, resume: bool, overwrite: bool, own: Collection[str] = OWN
+) -> None:
     """Refuse to replace a run, or to start over an interrupted one, without being told to."""
     if resume and overwrite:
         raise InputError("expected --resume or --overwrite, found both")
     if overwrite:
-        refuse_foreign(out, own=OWN)
+        refuse_foreign(out, own=own)
         return
     if resume and partial.exists:
         return  # an older run in this place, once to be overwritten, will be kept under a number
@@ -131,60 +121,6 @@ def refuse_existing(out: Path, partial: PartialRun, *, resume: bool, overwrite: 
         )
 
 
-def _train_missing(
-    work: Preparation,
-    rows: FeatureRows,
-    partial: PartialRun,
-    threads: int,
-    on_epoch: Callable[[EpochReport], None],
-) -> int:
-    """Train the folds that an interrupted run has not; return how many it had."""
-    if work.settings.views is not None:
-        rows = replace(rows, views=work.settings.views + 1)
-    training, heads = work.settings.training, list(work.settings.configurations.values())
-    tasks: dict[FoldTask, tuple[int, int]] = {}
-    for repeat in range(work.settings.repeats):
-        for fold in range(FOLDS):
-            if partial.finished(repeat, str(fold)) is None:
-                parts = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
-                images = FoldImages(work.labels, *parts)
-                draws = Draws(work.settings.seed, fold, repeat)
-                tasks[FoldTask(rows, images, heads, training, draws)] = (repeat, fold)
-    total = work.settings.repeats * FOLDS * training.epochs
-    done = total - len(tasks) * training.epochs
-
-    def after_epoch(task: FoldTask, epoch: int) -> None:
-        nonlocal done
-        done += 1
-        repeat, fold = tasks[task]
-        if epoch == training.epochs:
-            result = finish_fold(task, work.images(repeat, fold, TEST))
-            _refuse_divergence(work.settings, result, fold)
-            partial.keep(repeat, str(fold), result)
-        on_epoch(EpochReport(repeat, fold, epoch, total, done, _taus(work.settings, task, epoch)))
-
-    train(list(tasks), threads, after_epoch)
-    return work.settings.repeats * FOLDS - len(tasks)
-
-
-def _refuse_divergence(settings: FitSettings, result: FoldResult, fold: int) -> None:
-    """Refuse heads whose scores are no numbers, naming the configuration."""
-    for name, scores in zip(settings.configurations, result.scores, strict=True):
-        if not np.all(np.isfinite(scores)):
-            raise InputError(
-                f"{name}: training diverged in fold {fold}, its scores are not finite;"
-                " lower its lr or the weights of its losses"
-            )
-
-
-def _taus(settings: FitSettings, task: FoldTask, epoch: int) -> dict[str, float]:
-    return {
-        name: float(task.taus[epoch - 1, head])
-        for head, (name, configuration) in enumerate(settings.configurations.items())
-        if configuration.closed_loop
-    }
-
-
 def _render(work: Preparation, partial: PartialRun, how: Mapping[str, Any]) -> dict[str, bytes]:
     record = {
         **work.identity,
@@ -194,24 +130,15 @@ def _render(work: Preparation, partial: PartialRun, how: Mapping[str, Any]) -> d
         "versions": versions_of("numpy", "scipy", "numba", "scikit-learn"),
     }
     files: dict[str, bytes] = {}
-    names = [str(fold) for fold in range(FOLDS)]
     for repeat in range(work.settings.repeats):
-        results = [_whole(partial, repeat, fold) for fold in names]
+        results = [trained(partial, repeat, fold) for fold in work.fold_names]
         rendered = render_run(
             results,
             manifest=work.cache.manifest,
             configurations=work.settings.configurations,
             folds=work.folds[repeat],
-            fold_names=names,
             record=record | {"repeat": repeat},
         )
         prefix = f"repeats/{repeat}/" if repeat else ""
         files |= {prefix + name: content for name, content in rendered.items()}
     return files
-
-
-def _whole(partial: PartialRun, repeat: int, fold: str) -> FoldResult:
-    result = partial.finished(repeat, fold)
-    if result is None:
-        raise RuntimeError(f"repeat {repeat}, fold {fold} was trained and is not there")
-    return result

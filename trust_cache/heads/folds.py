@@ -1,4 +1,4 @@
-"""Five folds of cases: which case each fold fits on, calibrates its threshold on, and is tested on."""
+"""Folds of cases: which case each fold fits on, calibrates its threshold on, and is tested on."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +15,7 @@ from trust_cache.base.tables import read_text_table
 from trust_cache.statistics.splits import draw_stratified, random_keys
 
 FOLDS = 5
+FOLD_COLUMNS = tuple(f"fold_{fold}" for fold in range(FOLDS))
 PARTS = ("fit", "calibrate", "test")
 FIT, CALIBRATE, TEST = range(3)
 CALIBRATION_SHARE = 10  # one tenth of all cases
@@ -32,18 +33,24 @@ class Cases:
 
 @dataclass(frozen=True)
 class Folds:
-    """The part [fold, case] of every case in every fold."""
+    """The part [fold, case] of every case in every fold, and the folds' columns in a file."""
 
     case_ids: pl.Series
     labels: NDArray[np.int64]
     parts: NDArray[np.int8]
+    columns: tuple[str, ...] = FOLD_COLUMNS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The folds as a run's files name them."""
+        return tuple(column.removeprefix("fold_") for column in self.columns)
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """The folds as their file has them: case_id, label, fold_0 .. fold_4."""
-        columns = {"case_id": self.case_ids, "label": self.labels}
-        names = np.array(PARTS)
-        return pl.DataFrame(columns | {f"fold_{f}": names[parts] for f, parts in enumerate(self.parts)})
+        """The folds as their file has them: case_id, label, then a column for each (fold_0 .. fold_4)."""
+        words = np.array(PARTS)
+        of_cases = {column: words[parts] for column, parts in zip(self.columns, self.parts, strict=True)}
+        return pl.DataFrame({"case_id": self.case_ids, "label": self.labels} | of_cases)
 
     @cached_property
     def sha256(self) -> str:
@@ -87,13 +94,19 @@ def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
 
 
 def read_folds(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
-    """Read folds for these cases from a splits.csv; also return warnings."""
-    names = [f"fold_{fold}" for fold in range(FOLDS)]
+    """Read five folds for these cases from a splits.csv; also return warnings."""
+    folds, warnings = read_parts(path, cases, FOLD_COLUMNS)
+    check_folds(folds, str(path))
+    return folds, warnings
+
+
+def read_parts(path: Path, cases: Cases, names: tuple[str, ...]) -> tuple[Folds, list[str]]:
+    """Read these columns of a splits.csv for these cases, whatever the parts; also return warnings."""
     table = read_text_table(path, ("case_id", "label", *names))
     twice = table.filter(pl.col("case_id").is_duplicated())
     if twice.height:
         raise InputError(f"{path}: case {twice['case_id'][0]} stands twice")
-    wrong = table.filter(~pl.all_horizontal(pl.col(names).is_in(PARTS).fill_null(value=False)))
+    wrong = table.filter(~pl.all_horizontal(pl.col(*names).is_in(PARTS).fill_null(value=False)))
     if wrong.height:
         raise InputError(f"{path}: case {wrong['case_id'][0]}: expected {', '.join(PARTS)} in every fold")
     wanted = pl.DataFrame({"case_id": cases.case_ids})
@@ -106,8 +119,7 @@ def read_folds(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
     used = wanted.join(table, on="case_id", how="left", maintain_order="left")
     codes = {name: code for code, name in enumerate(PARTS)}
     parts = np.stack([used[name].replace_strict(codes, return_dtype=pl.Int8).to_numpy() for name in names])
-    folds = Folds(cases.case_ids, cases.labels, parts)
-    check_folds(folds, str(path))
+    folds = Folds(cases.case_ids, cases.labels, parts, names)
     changed = int((used["label"].cast(pl.Float64, strict=False).fill_null(-1) != cases.labels).sum())
     warnings = (
         [f"{path}: the labels of {changed} cases changed since these splits were made"] if changed else []
@@ -125,15 +137,18 @@ def check_folds(folds: Folds, source: str) -> None:
         raise InputError(
             f"{source}: case {folds.case_ids[case]} is tested in {tested[case]} folds; expected exactly one"
         )
-    for fold, parts in enumerate(folds.parts):
+    for fold, parts in zip(folds.names, folds.parts, strict=True):
         for part in (FIT, TEST):
-            for label, word in ((1, "positive"), (0, "negative")):
-                if not np.any(folds.labels[parts == part] == label):
-                    raise InputError(
-                        f"{source}: fold {fold} has no {word} cases to {PARTS[part]} with, it needs some"
-                    )
+            check_classes(folds.labels[parts == part], f"{source}: fold {fold}", PARTS[part])
         if not np.any(parts == CALIBRATE):
             raise InputError(f"{source}: fold {fold} has no cases to calibrate its threshold on")
+
+
+def check_classes(labels: NDArray[np.int64], where: str, part: str) -> None:
+    """Refuse a part without cases of both classes."""
+    for label, word in ((1, "positive"), (0, "negative")):
+        if not np.any(labels == label):
+            raise InputError(f"{where} has no {word} cases to {part} with, it needs some")
 
 
 def _fold_seed(seed: int, repeat: int) -> int:

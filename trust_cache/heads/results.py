@@ -9,6 +9,7 @@ from safetensors.numpy import load, save
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
+from trust_cache.cache.rows import FeatureRows
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.heads.fold_task import FoldTask
 
@@ -20,7 +21,7 @@ Integers = NDArray[np.int64]
 class FoldResult:
     """The test scores of one fold's heads, the course of their training, and the heads themselves."""
 
-    images: Integers  # the images scored, by their number in the cache
+    images: Integers  # the images scored, by their number in the cache that they are from
     scores: Floats  # [head, image]
     taus: Floats  # [epoch, head]; NaN where a head has none
     dismissed: Integers
@@ -37,12 +38,12 @@ class FoldResult:
         return HeadParameters(self.gamma, self.beta, self.weight, self.bias)
 
 
-def finish_fold(task: FoldTask, images: Integers) -> FoldResult:
-    """Score the fold's test images with its heads of the last epoch."""
+def finish_fold(task: FoldTask, images: Integers, rows: FeatureRows | None = None) -> FoldResult:
+    """Score the fold's test images, of its own rows or of another set's, with its heads of the last epoch."""
     parameters = task.parameters
     return FoldResult(
         images=images,
-        scores=score_rows(task.rows, images, parameters),
+        scores=score_rows(rows or task.rows, images, parameters),
         taus=task.taus,
         dismissed=task.dismissed,
         positives_dismissed=task.positives_dismissed,

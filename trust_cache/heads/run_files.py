@@ -28,11 +28,10 @@ def render_run(
     manifest: pl.DataFrame,
     configurations: Mapping[str, HeadSettings],
     folds: Folds,
-    fold_names: Sequence[str],
     record: Mapping[str, Any],
 ) -> dict[str, bytes]:
-    """Return the files of one run by name; `results` has one entry per fold."""
-    names = list(configurations)
+    """Return the files of one run by name; `results` has one entry per fold, `manifest` all images scored."""
+    names, fold_names = list(configurations), folds.names
     return {
         "run.json": json_bytes({"schema": SCHEMA, **record}),
         "manifest.csv": manifest.write_csv().encode(),  # subgroups by any column, without the cache

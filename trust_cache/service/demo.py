@@ -11,8 +11,9 @@ from trust_cache.cache.simulate import simulate_cache, simulated_fingerprint
 from trust_cache.certificate.certify import Certification, certify
 from trust_cache.certificate.folder import write_certification
 from trust_cache.certificate.verify import Verification, verify
-from trust_cache.heads.fit import EpochReport, fit_heads
+from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.partial import PartialRun
+from trust_cache.heads.training import EpochReport
 
 VIEWS = 1  # augmented views: enough to see how it works, and 0.2 GB
 SEED = 0
