@@ -24,9 +24,10 @@ OUR_FAULT = 70
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from trust_cache.base.versions import revision, versions_of
 
-        typer.echo(f"trust-cache {version('trust-cache')}")
+        found = revision()
+        typer.echo(f"trust-cache {versions_of()['trust-cache']}{f' ({found})' if found else ''}")
         raise typer.Exit
 
 

@@ -4,11 +4,13 @@ import json
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from trust_cache.base.versions import revision
 
 
 def test_plan_both_ways(run: Run) -> None:
@@ -56,7 +58,9 @@ def test_demo_runs_twice(run: Run, tmp_path: Path) -> None:
 
 
 def test_version_and_help(run: Run) -> None:
-    assert run("--version").out.startswith("trust-cache ")
+    found = revision()  # of git; None in an unpacked archive of the source
+    shown = f" ({found})" if found else ""
+    assert run("--version").out == f"trust-cache {version('trust-cache')}{shown}\n"
     assert run("--help").code == 0
     for command in ("certify", "verify", "plan", "demo"):
         shown = run(command, "--help")

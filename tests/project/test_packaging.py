@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trust_cache.base.versions import REVISION_FILE, revision, tree_revision
+
 ROOT = Path(__file__).parents[2]
 FIND = (
     "import sys; from trust_cache.manifest.descriptions import *;"
@@ -66,3 +68,22 @@ def test_descriptions_are_found_in_an_editable_install(tmp_path: Path) -> None:
     folder, names = done.stdout.splitlines()
     assert folder == str(ROOT / "data_manifests")
     assert names == "['nlbs', 'rsna']"
+
+
+def test_the_wheel_carries_the_revision_it_was_built_from(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(f"trust_cache/{REVISION_FILE}", tmp_path)
+    assert revision(tmp_path / "trust_cache") == tree_revision(ROOT) is not None
+
+
+def test_a_source_tree_tells_its_revision_by_git(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    (tmp_path / "trust_cache").mkdir()
+    assert revision(tmp_path / "trust_cache") is None
+    (tmp_path / "file").write_text("one")
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert revision(tmp_path / "trust_cache") == head[:12]
+    (tmp_path / "file").write_text("two")
+    assert revision(tmp_path / "trust_cache") == f"{head[:12]}-dirty"
