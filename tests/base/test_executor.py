@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import WorkerDiedError, run_items
+from trust_cache.base.executor import run_items
+from trust_cache.base.work import WorkerDiedError
 
 
 def work(item: int) -> int:

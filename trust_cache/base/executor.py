@@ -1,4 +1,4 @@
-"""Work items over local processes; one that kills its process costs that item, not the run."""
+"""Work items over local processes or a cluster; one that kills its process costs that item, not the run."""
 
 import multiprocessing
 import os
@@ -7,45 +7,44 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeVar
 
 from trust_cache.base.errors import InputError
-
-Item = TypeVar("Item")
-Value = TypeVar("Value")
+from trust_cache.base.work import Cluster, Item, Outcome, Value, WorkerDiedError
 
 _AHEAD = 2  # items under way per process: enough to keep it busy, few to suspect when it dies
 
 
-class WorkerDiedError(Exception):
-    """The process that worked on an item ended without an answer."""
-
-
-@dataclass(frozen=True)
-class Outcome(Generic[Item, Value]):
-    """What became of an item: a value, or an error."""
-
-    item: Item
-    value: Value | None
-    error: Exception | None
-
-
 def run_items(
-    function: Callable[[Item], Value], items: Iterable[Item], workers: int
+    function: Callable[[Item], Value], items: Iterable[Item], workers: int | Cluster
 ) -> Iterator[Outcome[Item, Value]]:
-    """Apply a function to items in processes and yield each outcome as it comes.
+    """Apply a function to items in processes (their number, or a cluster) and yield each outcome as it comes.
 
     When a process dies, all items under way are suspects: each is run again alone, and the one that kills
-    again has WorkerDiedError as its outcome. The function and the items travel by pickling.
+    again has WorkerDiedError as its outcome. The function and the items travel by pickling; an item may run
+    twice.
     """
+    if isinstance(workers, Cluster):
+        yield from _run_on_cluster(function, items, workers)
+        return
     if workers < 1:
         raise InputError(f"workers: expected 1 or more, found {workers}")
     remaining = iter(items)
     while suspects := (yield from _run_until_a_death(function, remaining, workers)):
         for item in suspects:
             yield _run_alone(function, item)
+
+
+def _run_on_cluster(
+    function: Callable[[Item], Value], items: Iterable[Item], cluster: Cluster
+) -> Iterator[Outcome[Item, Value]]:
+    try:
+        from trust_cache.base.dask_cluster import run_on_cluster  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(
+            f'{cluster.address}: a cluster needs more packages: pip install "trust-cache[cluster]"'
+        ) from error
+    yield from run_on_cluster(function, items, cluster)
 
 
 def _run_until_a_death(

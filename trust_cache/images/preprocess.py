@@ -13,10 +13,11 @@ import polars as pl
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.durable import write_durably
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.executor import Outcome, WorkerDiedError, run_items
+from trust_cache.base.executor import run_items
 from trust_cache.base.files import refuse_current, write_file
 from trust_cache.base.tables import write_rows
 from trust_cache.base.versions import versions_of
+from trust_cache.base.work import Outcome, WorkerDiedError
 from trust_cache.images.errors import ImageError
 from trust_cache.images.png import encode_png
 from trust_cache.images.process import process_image
