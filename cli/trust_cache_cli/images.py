@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trust_cache.base.errors import InputError
-from trust_cache_cli.options import Log, Verbose
+from trust_cache_cli.options import Log, Resources, Scheduler, Verbose, cluster_of
 from trust_cache_cli.output import console, say, warn
 from trust_cache_cli.synthesis import SYNTHESIZE_EXAMPLES, synthesize
 
@@ -17,9 +17,11 @@ SOME_FAILED = 1
 _WARNINGS_SHOWN = 5
 
 PREPROCESS_EXAMPLES = """
-**Example**
+**Examples**
 
     trust-cache preprocess manifest.csv --out png/ --sheet sheet.png
+
+    trust-cache preprocess s3://bucket/manifest.csv --out s3://bucket/png --scheduler tcp://host:8786
 """
 SHOW_EXAMPLES = """
 **Example**
@@ -38,12 +40,14 @@ def register(app: typer.Typer) -> None:
 
 
 def preprocess(
-    manifest: Annotated[Path, typer.Argument(help="A manifest of DICOM files.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of PNGs to write.")],
+    manifest: Annotated[str, typer.Argument(help="A manifest of DICOM files; a path or a URL.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="The folder of PNGs to write; a path or a URL.")],
     workers: Annotated[int | None, typer.Option(metavar="N", help="Processes. [all cores]")] = None,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet of the results.")
     ] = None,
+    scheduler: Scheduler = None,
+    resources: Resources = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
@@ -52,22 +56,27 @@ def preprocess(
     Goes on where an earlier start stopped. Images that fail are listed in failures.csv, and the exit code
     is then 1; the others are done all the same.
     """
+    from trust_cache.base.places import join, list_names
     from trust_cache.images.preprocess import preprocess as preprocess_all
     from trust_cache.images.sheet import write_sheet
 
     with _bar() as (on_start, advance):
         run = preprocess_all(
-            manifest, out, workers=workers or os.cpu_count() or 1, on_start=on_start, advance=advance
+            manifest,
+            out,
+            workers=cluster_of(scheduler, resources) or workers or os.cpu_count() or 1,
+            on_start=on_start,
+            advance=advance,
         )
     warn(run.warnings[:_WARNINGS_SHOWN])
     if len(run.warnings) > _WARNINGS_SHOWN:
         warn([f"and {len(run.warnings) - _WARNINGS_SHOWN} more such remarks"])
     if sheet is not None:
-        write_sheet(sorted(out.glob("*.png")), sheet)
+        write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
     good = run.images - len(run.failures)
     say(console(), f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.")
     if run.failures:
-        say(console(), f"{len(run.failures):,} failed: {out / 'failures.csv'} says why.")
+        say(console(), f"{len(run.failures):,} failed: {join(out, 'failures.csv')} says why.")
         raise typer.Exit(SOME_FAILED)
 
 

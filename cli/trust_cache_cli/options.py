@@ -2,9 +2,14 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from trust_cache.base.errors import InputError
+
+if TYPE_CHECKING:
+    from trust_cache.base.work import Cluster
 
 _LOGGER = logging.getLogger("trust_cache")
 
@@ -39,4 +44,34 @@ Log = Annotated[
     Path | None,
     typer.Option("--log", metavar="FILE", help="Keep a detailed record in FILE.", callback=_log),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Work on the Dask cluster of this scheduler, such as tcp://host:8786."
+    ),
+]
+Resources = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="What a worker of the cluster must offer, such as GPU=1."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+
+
+def cluster_of(scheduler: str | None, resources: str | None = None) -> "Cluster | None":
+    """Return the cluster that --scheduler and --resources mean, if any."""
+    from trust_cache.base.work import Cluster
+
+    if scheduler is None:
+        if resources is not None:
+            raise InputError("--resources: expected --scheduler with it, found none")
+        return None
+    wanted: dict[str, float] = {}
+    for item in (resources or "").split(","):
+        name, _, amount = item.partition("=")
+        if not item.strip():
+            continue
+        try:
+            wanted[name.strip()] = float(amount or 1)
+        except ValueError as error:
+            raise InputError(f"--resources: expected NAME=NUMBER, found {item!r}") from error
+    return Cluster(scheduler, wanted)

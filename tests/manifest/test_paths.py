@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url
 from trust_cache.manifest.paths import (
     images_prefix,
     is_absolute,
-    is_url,
     place_under,
     resolve_path,
     with_slashes,

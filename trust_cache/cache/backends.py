@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import polars as pl
 
+from trust_cache.base import places
 from trust_cache.base.durable import refusals_in_words, sync, sync_tree
 from trust_cache.base.errors import InputError
 from trust_cache.base.locks import FileLock
@@ -20,7 +21,7 @@ Source = str | os.PathLike[str]
 
 def is_url(source: Source) -> bool:
     """Tell whether the cache lies behind a URL rather than in the file system."""
-    return "://" in os.fspath(source)
+    return places.is_url(os.fspath(source))
 
 
 def open_store(source: Source) -> Store:

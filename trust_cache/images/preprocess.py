@@ -11,18 +11,17 @@ from urllib.parse import quote
 import polars as pl
 
 from trust_cache.base.documents import json_bytes
-from trust_cache.base.durable import write_durably
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import run_items
-from trust_cache.base.files import refuse_current, write_file
+from trust_cache.base.files import refuse_current
+from trust_cache.base.places import absolute, is_url, join, list_names, read_bytes, write_bytes
 from trust_cache.base.tables import write_rows
 from trust_cache.base.versions import versions_of
-from trust_cache.base.work import Outcome, WorkerDiedError
+from trust_cache.base.work import Cluster, Outcome, WorkerDiedError
 from trust_cache.images.errors import ImageError
 from trust_cache.images.png import encode_png
 from trust_cache.images.process import process_image
 from trust_cache.images.settings import ImageSettings
-from trust_cache.manifest.paths import is_url
 from trust_cache.manifest.reading import read_manifest
 from trust_cache.manifest.table import ManifestImage, manifest_bytes
 
@@ -64,7 +63,7 @@ class Failure:
 class PreprocessRun:
     """What a run did."""
 
-    folder: Path
+    folder: str
     images: int
     reused: int
     failures: tuple[Failure, ...]
@@ -73,22 +72,27 @@ class PreprocessRun:
 
 
 def preprocess(
-    manifest_path: Path,
-    out: Path,
+    manifest_path: Path | str,
+    out: Path | str,
     *,
-    workers: int,
+    workers: int | Cluster,
     settings: ImageSettings | None = None,
     on_start: Callable[[int, int], None] = lambda _images, _reused: None,
     advance: Callable[[], None] = lambda: None,
 ) -> PreprocessRun:
-    """Write the PNG of every image that has none yet, then manifest.csv, failures.csv and the record."""
+    """Write the PNG of every image that has none yet, then manifest.csv, failures.csv and the record.
+
+    The manifest, the DICOMs and `out` may each lie behind a URL; `workers` is a number of processes here or
+    a cluster, whose workers must then reach all of them under the same names.
+    """
     settings = settings or ImageSettings()
-    if workers < 1:
+    if isinstance(workers, int) and workers < 1:
         raise InputError(f"workers: expected 1 or more, found {workers}")
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
-    record = _claim(out, settings)
-    jobs = [_job(image, out) for image in manifest.images()]
-    todo = [job for job in jobs if not is_whole_png(Path(job.out))]
+    folder = str(out)
+    record = _claim(folder, settings)
+    jobs = [_job(image, folder) for image in manifest.images()]
+    todo = _without_png(jobs, folder)
     on_start(len(jobs), len(jobs) - len(todo))
     failures: list[Failure] = []
     warnings: list[str] = []
@@ -102,12 +106,22 @@ def preprocess(
             decoders[key] = decoders.get(key, 0) + 1
         advance()
     failed = {failure.image_id for failure in failures}
-    table = manifest.table.with_columns(path=pl.Series([Path(job.out).name for job in jobs]))
-    write_file(out / "manifest.csv", manifest_bytes(table.filter(~pl.col("image_id").is_in(failed))))
+    table = manifest.table.with_columns(path=pl.Series([png_name(job.image_id) for job in jobs]))
+    kept = manifest_bytes(table.filter(~pl.col("image_id").is_in(failed)))
+    write_bytes(join(folder, "manifest.csv"), kept)
     failures.sort(key=lambda failure: failure.image_id)
-    write_file(out / "failures.csv", write_rows(("image_id", "stage", "reason"), map(asdict, failures)))
-    write_file(out / RECORD, json_bytes(record | {"decoders": decoders}))
-    return PreprocessRun(out, len(jobs), len(jobs) - len(todo), tuple(failures), tuple(warnings), decoders)
+    rows = write_rows(("image_id", "stage", "reason"), map(asdict, failures))
+    write_bytes(join(folder, "failures.csv"), rows)
+    write_bytes(join(folder, RECORD), json_bytes(record | {"decoders": decoders}))
+    return PreprocessRun(folder, len(jobs), len(jobs) - len(todo), tuple(failures), tuple(warnings), decoders)
+
+
+def _without_png(jobs: list[Job], folder: str) -> list[Job]:
+    """Return the jobs still to do; a store behind a URL holds whole files only, so their names tell."""
+    if is_url(folder):
+        there = list_names(folder)
+        return [job for job in jobs if png_name(job.image_id) not in there]
+    return [job for job in jobs if not is_whole_png(Path(job.out))]
 
 
 def is_whole_png(path: Path) -> bool:
@@ -131,23 +145,24 @@ def png_name(image_id: str) -> str:
     return f"{escaped.replace('.', '%2E') if set(escaped) == {'.'} else escaped}.png"
 
 
-def _job(image: ManifestImage, out: Path) -> Job:
-    return Job(
-        image.image_id, image.location or "", image.laterality or "", str(out / png_name(image.image_id))
-    )
+def _job(image: ManifestImage, folder: str) -> Job:
+    """Name places so that a worker with another current folder finds them."""
+    source, out = image.location or "", join(folder, png_name(image.image_id))
+    return Job(image.image_id, absolute(source), image.laterality or "", absolute(out))
 
 
-def _outcomes(todo: list[Job], settings: ImageSettings, workers: int) -> Iterator[Outcome[Job, Done]]:
+def _outcomes(
+    todo: list[Job], settings: ImageSettings, workers: int | Cluster
+) -> Iterator[Outcome[Job, Done]]:
     if todo:
-        yield from run_items(partial(_do, settings=settings), todo, min(workers, len(todo)))
+        where = min(workers, len(todo)) if isinstance(workers, int) else workers
+        yield from run_items(partial(_do, settings=settings), todo, where)
 
 
 def _do(job: Job, settings: ImageSettings) -> Done:
     """Process one image and write its PNG; runs in a process of its own."""
-    if is_url(job.source):
-        raise ImageError("read", "expected a local file, found a URL")
-    processed = process_image(Path(job.source), job.laterality, settings)
-    write_durably(Path(job.out), [encode_png(processed.png_pixels)])
+    processed = process_image(job.source, job.laterality, settings)
+    write_bytes(job.out, encode_png(processed.png_pixels))
     return Done(processed.decoder, processed.transfer_syntax, processed.warnings)
 
 
@@ -168,13 +183,14 @@ def _failure(outcome: Outcome[Job, Done]) -> Failure:
     raise error if error is not None else RuntimeError("an outcome without value and error")
 
 
-def _claim(out: Path, settings: ImageSettings) -> dict[str, Any]:
+def _claim(out: str, settings: ImageSettings) -> dict[str, Any]:
     """Return the folder's record; refuse a folder that was made with other settings or by others."""
-    refuse_current(out)
+    if not is_url(out):
+        refuse_current(Path(out))
     record = {"schema": SCHEMA, "settings": asdict(settings), "versions": _versions()}
-    path = out / RECORD
-    if path.exists():
-        found: dict[str, Any] = json.loads(path.read_bytes())
+    path, there = join(out, RECORD), list_names(out)
+    if RECORD in there:
+        found: dict[str, Any] = json.loads(read_bytes(path))
         for name in ("schema", "settings"):
             if found.get(name) != record[name]:
                 raise InputError(
@@ -182,9 +198,9 @@ def _claim(out: Path, settings: ImageSettings) -> dict[str, Any]:
                     " choose another --out"
                 )
         return found
-    if out.exists() and any(out.iterdir()):
+    if there:
         raise InputError(f"{out}: expected a new or empty folder, found files without {RECORD}")
-    write_file(path, json_bytes(record))
+    write_bytes(path, json_bytes(record))
     return record
 
 

@@ -55,7 +55,7 @@ def prepare_image(source: Dataset | Path | str, laterality: str, settings: Image
     if laterality not in {"L", "R"}:
         raise InputError(f"laterality: expected L or R, found {laterality!r}")
     with _damage_in_words():
-        dataset = source if isinstance(source, Dataset) else read_dataset(Path(source))
+        dataset = source if isinstance(source, Dataset) else read_dataset(source)
         stored = decode(dataset, settings)
         table = build_table(dataset, stored)
         image = table.apply(stored.pixels)

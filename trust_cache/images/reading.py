@@ -4,11 +4,13 @@ Only the elements named here are read: who is on the picture never enters the pr
 """
 
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
 
+from trust_cache.base.places import is_url, read_bytes
 from trust_cache.images.errors import ImageError
 
 TECHNICAL_ELEMENTS = (
@@ -45,14 +47,15 @@ _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 
 
-def read_dataset(path: Path) -> Dataset:
-    """Read the technical elements and the encoded pixels of a DICOM file."""
-    start = _first_bytes(path)
+def read_dataset(place: Path | str) -> Dataset:
+    """Read the technical elements and the encoded pixels of a DICOM file, of the file system or a URL."""
+    source = _fetched(str(place)) if is_url(str(place)) else Path(place)
+    start = _first_bytes(source)
     try:
         with warnings.catch_warnings():
             # pydicom's warnings quote header values, which must not reach a log.
             warnings.simplefilter("ignore")
-            return dcmread(path, specific_tags=list(TECHNICAL_ELEMENTS))
+            return dcmread(source, specific_tags=list(TECHNICAL_ELEMENTS))
     except InvalidDicomError:
         raise ImageError("read", _why_not_dicom(start)) from None
     except OSError as error:
@@ -64,10 +67,20 @@ def read_dataset(path: Path) -> Dataset:
         raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
 
 
-def _first_bytes(path: Path) -> bytes:
+def _fetched(url: str) -> BytesIO:
     try:
-        with path.open("rb") as file:
-            start = file.read(_PREAMBLE)
+        return BytesIO(read_bytes(url))
+    except FileNotFoundError:
+        raise ImageError("read", "no such file") from None
+
+
+def _first_bytes(source: Path | BytesIO) -> bytes:
+    try:
+        if isinstance(source, BytesIO):
+            start = source.getvalue()[:_PREAMBLE]
+        else:
+            with source.open("rb") as file:
+                start = file.read(_PREAMBLE)
     except FileNotFoundError:
         raise ImageError("read", "no such file") from None
     except OSError as error:

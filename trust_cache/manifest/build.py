@@ -10,6 +10,7 @@ import polars as pl
 from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
+from trust_cache.base.places import is_url
 from trust_cache.base.tables import write_rows
 from trust_cache.manifest.adapters import adapter_for
 from trust_cache.manifest.descriptions import ExpectedCounts
@@ -17,7 +18,7 @@ from trust_cache.manifest.evidence import STANDARD
 from trust_cache.manifest.files import MissingFile, files_present, look_for_files
 from trust_cache.manifest.findings import Finding, Findings
 from trust_cache.manifest.oddities import count
-from trust_cache.manifest.paths import images_prefix, is_url, place_under, with_slashes
+from trust_cache.manifest.paths import images_prefix, place_under, with_slashes
 from trust_cache.manifest.reading import raise_errors
 from trust_cache.manifest.table import Manifest, manifest_bytes
 from trust_cache.manifest.verbatim import read_metadata
@@ -78,7 +79,7 @@ def build_manifest(kind: str, metadata: Path, out: Path, *, images: str | None, 
 
 def write_manifest(built: Built, *, metadata: Path, overwrite: bool) -> None:
     """Write the manifest, and what was found beside it; another manifest is not replaced silently."""
-    out = built.manifest.path
+    out = Path(built.manifest.path)
     content = manifest_bytes(built.manifest.table)
     beside = {
         missing_file(out): _rows_bytes(MISSING_COLUMNS, (asdict(file) for file in built.missing)),
@@ -108,7 +109,7 @@ def oddities_file(out: Path) -> Path:
 
 def as_document(built: Built) -> dict[str, object]:
     """Return what was made and found as a document for a program to read."""
-    out = built.manifest.path
+    out = Path(built.manifest.path)
     return {
         "manifest": str(out),
         "counts": asdict(built.counts),

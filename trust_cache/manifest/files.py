@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url
 from trust_cache.manifest.findings import Findings, Item, Severity, counted, finding
-from trust_cache.manifest.paths import is_url
 from trust_cache.manifest.table import ManifestImage
 
 _THREADS = 8  # a network's file system answers each question late, several at once

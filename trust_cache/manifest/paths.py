@@ -6,15 +6,9 @@ from pathlib import Path, PureWindowsPath
 from urllib.parse import quote
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url
 
-# Two letters at least: C:// is a drive.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _QUOTED = re.compile(r"https?://", re.IGNORECASE)
-
-
-def is_url(text: str) -> bool:
-    """Tell whether a place is named by a URL (https://, s3://, file://) rather than by a path."""
-    return _URL.match(text) is not None
 
 
 def is_absolute(cell: str) -> bool:

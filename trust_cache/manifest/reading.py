@@ -21,11 +21,11 @@ _CHECKS = (
 )
 
 
-def read_manifest(path: Path, *, filled: Sequence[str] = ()) -> Manifest:
+def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
     """Read and check a manifest; the columns in `filled` (laterality, path) must have no empty cell.
 
     A manifest of features made elsewhere may lack laterality, projection and path: they are then null.
-    Rows keep their order and further columns their text.
+    Rows keep their order and further columns their text. `path` may be a URL.
     """
     metadata = read_metadata(path)
     adapted = adapter_for("csv", metadata).adapt(metadata)

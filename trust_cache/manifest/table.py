@@ -28,7 +28,7 @@ class Manifest:
     """A checked table: text, null for empty cells, `label` an integer; the file it was read from."""
 
     table: pl.DataFrame
-    path: Path
+    path: Path | str
 
     def images(self) -> Iterator[ManifestImage]:
         """Yield the images in the order of the file."""

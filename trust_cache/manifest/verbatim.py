@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url, read_bytes
 
 _NAMES_SHOWN = 20
 
@@ -22,7 +23,7 @@ class Metadata:
     source: str
 
 
-def read_metadata(path: Path) -> Metadata:
+def read_metadata(path: Path | str) -> Metadata:
     """Read a CSV file in UTF-8 without interpreting any cell; only the header is stripped of spaces.
 
     Rows without any text are dropped. The reader of the standard library is used because it tells the
@@ -64,11 +65,11 @@ def separator_hint(header: Sequence[str]) -> str:
     return ""
 
 
-def _read_text(path: Path) -> str:
-    if path.is_dir():
+def _read_text(path: Path | str) -> str:
+    if not is_url(str(path)) and Path(path).is_dir():
         raise InputError(f"{path}: expected a CSV file, found a folder")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bytes(str(path)).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
@@ -83,7 +84,7 @@ def _read_text(path: Path) -> str:
     return text
 
 
-def _checked_header(path: Path, row: Sequence[str]) -> list[str]:
+def _checked_header(path: Path | str, row: Sequence[str]) -> list[str]:
     header = [name.strip() for name in row]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:

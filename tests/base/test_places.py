@@ -1,0 +1,56 @@
+"""Files by path and by URL behave alike; what a store cannot do is a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from trust_cache.base import places
+from trust_cache.base.errors import InputError, StoppedError
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {
+        "path": str(tmp_path / "folder"),
+        "file": f"file://{tmp_path}/folder",
+        "memory": f"memory://{tmp_path.name}/folder",
+    }[request.param]
+
+
+def test_written_read_listed(folder: str) -> None:
+    assert places.list_names(folder) == set()
+    for content in (b"one", b"other"):
+        places.write_bytes(places.join(folder, "a name.png"), content)
+        assert places.read_bytes(places.join(folder, "a name.png")) == content
+    places.write_bytes(places.join(folder, "below/b"), b"")
+    assert places.list_names(folder) == {"a name.png", "below"}
+    with pytest.raises(FileNotFoundError):
+        places.read_bytes(places.join(folder, "absent"))
+
+
+def test_absolute_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places.absolute("a/b") == str(tmp_path / "a" / "b")
+    for place in ("/a/b", "s3://bucket/b", ""):
+        assert places.absolute(place) == place
+
+
+def test_unknown_protocols_and_missing_packages() -> None:
+    with pytest.raises(InputError, match="not a place that can be opened"):
+        places.read_bytes("zz9://x/y")
+    with pytest.raises(InputError, match="pip install"):  # adlfs is not among the extras
+        places.read_bytes("abfs://container/x")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "words"),
+    [
+        (PermissionError("Forbidden"), InputError, "refuses access.*credentials"),
+        (type("NoCredentialsError", (Exception,), {})("none"), InputError, "credentials"),
+        (ConnectionResetError("reset"), StoppedError, "does not answer.*Run the same command again"),
+        (type("EndpointConnectionError", (Exception,), {})("no route"), StoppedError, "does not answer"),
+    ],
+)
+def test_answers_in_words(raised: Exception, expected: type[Exception], words: str) -> None:
+    with pytest.raises(expected, match=words), places.answers_in_words("s3://bucket/x"):
+        raise raised

@@ -1,0 +1,114 @@
+"""Files by path or by URL: read, written whole, listed; a store that refuses is one sentence."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trust_cache.base.durable import refusals_in_words
+from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
+from trust_cache.base.files import write_file
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+# Two letters at least: C:// is a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is named by a URL (https://, s3://, file://) rather than by a path."""
+    return _URL.match(place) is not None
+
+
+def join(folder: str, name: str) -> str:
+    """Return the place of a file in a folder."""
+    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder) / name)
+
+
+def absolute(place: str) -> str:
+    """Return a place under a name that holds in any current folder."""
+    return place if is_url(place) or not place else str(Path(place).absolute())
+
+
+def read_bytes(place: str) -> bytes:
+    """Read a file; FileNotFoundError where there is none."""
+    if not is_url(place):
+        return Path(place).read_bytes()
+    with answers_in_words(place):
+        system, path = _system_of(place)
+        return bytes(system.cat_file(path))
+
+
+def write_bytes(place: str, content: bytes) -> None:
+    """Write a file, whole or not at all, in the place of an earlier one."""
+    if not is_url(place):
+        write_file(Path(place), content)
+        return
+    with answers_in_words(place):
+        system, path = _system_of(place)
+        if getattr(system, "auto_mkdir", None) is False:  # a folder of the file system, by file://
+            system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        try:
+            system.pipe_file(path, content)
+        except FileNotFoundError as error:
+            raise InputError(f"{place}: cannot write there ({_first_line(error)})") from error
+
+
+def list_names(folder: str) -> set[str]:
+    """Return the names of the files and folders in a folder: none where there is no such folder."""
+    if not is_url(folder):
+        with refusals_in_words(folder):
+            return {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+    with answers_in_words(folder):
+        system, path = _system_of(folder)
+        try:
+            system.invalidate_cache()  # somebody else may have written since it last looked
+            return {item.rstrip("/").rsplit("/", 1)[-1] for item in system.ls(path, detail=False)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+
+@contextmanager
+def answers_in_words(place: str) -> Iterator[None]:
+    """Turn whatever a store behind a URL answers into an error of ours; a missing file stays what it is."""
+    try:
+        yield
+    except (TrustCacheError, FileNotFoundError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise _refused(place, error) from error
+    except ImportError as error:
+        raise InputError(
+            f'{place}: such URLs need another package ({error}); pip install "trust-cache[cluster]" has'
+            " those for s3"
+        ) from error
+    except ValueError as error:  # an unknown protocol, or a name that the store cannot have
+        raise InputError(f"{place}: not a place that can be opened ({_first_line(error)})") from error
+    except Exception as error:  # each store's library has errors of its own
+        if type(error).__name__ in _NO_CREDENTIALS:
+            raise _refused(place, error) from error
+        raise StoppedError(
+            f"{place}: the store does not answer ({type(error).__name__}: {_first_line(error)}); what was"
+            " finished is kept. Run the same command again when it does"
+        ) from error
+
+
+def _refused(place: str, error: Exception) -> InputError:
+    return InputError(
+        f"{place}: the store refuses access ({_first_line(error)}); check its credentials"
+        " and what they permit"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _system_of(place: str) -> "tuple[AbstractFileSystem, str]":
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra; a laptop has paths
+
+    system, path = url_to_fs(place)
+    return system, path
