@@ -9,7 +9,16 @@ import typer
 
 from trust_cache.base.durable import NO_ROOM
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
-from trust_cache_cli import caches, certificates, demonstration, images, manifests, planning, training
+from trust_cache_cli import (
+    caches,
+    certificates,
+    comparisons,
+    demonstration,
+    images,
+    manifests,
+    planning,
+    training,
+)
 from trust_cache_cli.output import fail
 
 app = typer.Typer(
@@ -54,6 +63,7 @@ images.register(app)
 caches.register(app)
 training.register(app)
 certificates.register(app)
+comparisons.register(app)
 planning.register(app)
 demonstration.register(app)
 
