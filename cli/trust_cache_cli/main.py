@@ -17,6 +17,7 @@ from trust_cache_cli import (
     images,
     manifests,
     planning,
+    rivals,
     training,
 )
 from trust_cache_cli.output import fail
@@ -65,6 +66,7 @@ training.register(app)
 certificates.register(app)
 comparisons.register(app)
 planning.register(app)
+rivals.register(app)
 demonstration.register(app)
 
 

@@ -1,0 +1,206 @@
+"""A whole study on a small cache: the same cases and splits for all, nothing learned from test cases."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from tests.conftest import make_scores
+from tests.heads.cohorts import a_cohort, write_cohort
+from trust_cache import certify
+from trust_cache.cache.loading import load_rows, map_rows
+from trust_cache.cache.reading import open_cache
+from trust_cache.certificate.points import POINT_KEYS
+from trust_cache.heads.fit import fit_heads
+from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
+from trust_cache.heads.preparation import FitSettings, Preparation, prepare
+from trust_cache.heads.settings import TrainingSettings
+from trust_cache.statistics.auroc import auroc
+from trust_cache.studies.rivals.features import normalised_features
+from trust_cache.studies.rivals.folder import render, write_study
+from trust_cache.studies.rivals.models import LinearSettings, fit_logistic_regression
+from trust_cache.studies.rivals.outcomes import RESULT_KEYS
+from trust_cache.studies.rivals.settings import RivalSettings
+from trust_cache.studies.rivals.study import Study, study_cache, study_scores
+from trust_cache.studies.rivals.tables import rivals_table
+from trust_cache.studies.rivals.training import part_of, scores_table, train_models
+
+SETTINGS = RivalSettings(targets=(0.9,), level=0.2, delta=0.05, epochs=2)
+LINEAR = LinearSettings(inverse_ridges=(1e-2, 1e-1), selective_ridges=(1e-1, 1e-2))
+LINEAR_MODELS = ("logistic-regression", "selectivenet", "conformal-risk-training")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cohort = a_cohort(cases=300, positives=90, dim=16, distance=0.5)
+    return write_cohort(tmp_path_factory.mktemp("cohort") / "cache.zarr", *cohort)
+
+
+@pytest.fixture(scope="module")
+def study(cache: Path) -> Study:
+    return study_cache(cache, SETTINGS, linear=LINEAR, threads=1)
+
+
+def prepared(cache: Path) -> Preparation:
+    return prepare(open_cache(cache), FitSettings({}, TrainingSettings()), None)
+
+
+def test_every_model_meets_every_rule_on_the_same_cases(study: Study) -> None:
+    models = {item.score_model for item in study.outcomes}
+    assert models == {"ce", "closed-loop", "conformal-risk-training@0.9", *LINEAR_MODELS[:2]}
+    assert len(study.outcomes) == len(models) * 7
+    for name in ("cases", "positives", "search_cases", "search_positives", "prevalence", "compared"):
+        assert len({getattr(item.point, name) for item in study.outcomes}) == 1
+    assert study.outcomes[0].point.compared == len(study.outcomes)
+    for item in study.outcomes:  # two epochs teach the heads little
+        assert (item.point.auroc_case or 0.0) > (0.5 if item.score_model in ("ce", "closed-loop") else 0.8)
+
+
+def test_the_points_of_the_paper_rule_are_those_of_certify(study: Study) -> None:
+    for rule in ("recall", "crc", "ltt"):
+        points = certify(study.scores, targets=[0.9], delta=0.05, rule=rule).points
+        found = {item.score_model: item.point for item in study.outcomes if item.rule == rule}
+        assert len(points) == len(found)
+        for point in points:
+            mine = found[str(point.configuration)]
+            for name in (
+                "tau",
+                "dismissed",
+                "positives_dismissed",
+                "bound",
+                "recall_lower",
+                "met",
+                "auroc_image",
+            ):
+                assert getattr(mine, name) == getattr(point, name)
+
+
+def test_kept_is_what_evaluation_observed(study: Study) -> None:
+    for item in study.outcomes:
+        point = item.point
+        if not item.feasible:
+            assert item.kept is None
+            assert "needs" in str(item.reason)
+        elif item.level is not None:
+            assert item.kept == (point.positives_dismissed * 5 <= point.dismissed)
+            assert item.row()["met"] is None
+        else:
+            assert item.kept == (10 * point.positives_dismissed <= point.positives)
+    assert any(item.feasible for item in study.outcomes if item.level is not None)
+
+
+def test_the_paper_heads_are_those_of_fit_heads(cache: Path, study: Study, tmp_path: Path) -> None:
+    fit_heads(cache, tmp_path / "run", epochs=2, threads=1)
+    run = pl.read_csv(tmp_path / "run" / "scores.csv", infer_schema=False)
+    keys = ["configuration", "case_id", "image_id"]
+    written = pl.read_csv(render(study)["scores.csv"], infer_schema=False)
+    for name in ("ce", "closed-loop"):
+        expected = run.filter(pl.col("configuration") == name).sort(keys)
+        found = written.filter(pl.col("configuration") == name).sort(keys)
+        assert found["score"].to_list() == expected["score"].to_list()
+        assert found["fold"].to_list() == expected["fold"].to_list()
+    assert (tmp_path / "run" / "splits.csv").read_bytes() == render(study)["splits.csv"]
+
+
+def test_features_are_a_layer_norm_in_memory_and_mapped(cache: Path) -> None:
+    opened = open_cache(cache)
+    images = np.array([5, 0, 17])
+    clean = np.asarray(opened.features[...])[images, 0].astype(np.float32)
+    expected = torch.nn.functional.layer_norm(torch.tensor(clean), (clean.shape[1],)).numpy()
+    for rows in (load_rows(opened), map_rows(opened)):
+        np.testing.assert_allclose(normalised_features(rows, images), expected, atol=1e-6)
+
+
+def test_logistic_regression_is_scikit_learns(cache: Path) -> None:
+    work, rows = prepared(cache), load_rows(open_cache(cache))
+    fit, calibrate = (part_of(work, rows, 0, part) for part in (FIT, CALIBRATE))
+    losses = {}
+    for inverse in LINEAR.inverse_ridges:
+        estimator = LogisticRegression(C=inverse, tol=1e-8, max_iter=1000).fit(fit.features, fit.labels)
+        chance = estimator.predict_proba(calibrate.features)[:, 1]
+        losses[inverse] = -np.mean(np.log(np.where(calibrate.labels == 1, chance, 1 - chance)))
+    best = min(losses, key=lambda inverse: losses[inverse])
+    found = fit_logistic_regression(fit, calibrate, LINEAR)
+    assert found.strength == pytest.approx(1 / (best * fit.labels.size))
+    oracle = LogisticRegression(C=best, tol=1e-8, max_iter=1000).fit(fit.features, fit.labels)
+    np.testing.assert_allclose(
+        found.score(calibrate), oracle.predict_proba(calibrate.features)[:, 1], atol=0.01
+    )
+
+
+def test_test_labels_teach_nothing(cache: Path) -> None:
+    """With the splits given, other labels of a fold's test cases leave that fold's scores byte-identical."""
+    settings = RivalSettings(targets=(0.9,), models=LINEAR_MODELS)
+    work, rows = prepared(cache), load_rows(open_cache(cache))
+    before = train_models(work, rows, settings, LINEAR, 1, lambda: None)
+    labels = work.labels.copy()
+    tested = work.images(0, 2, TEST)
+    labels[tested] = np.random.default_rng(0).permutation(labels[tested])
+    assert np.any(labels != work.labels)
+    changed = Preparation(**{**vars(work), "labels": labels})
+    after = train_models(changed, rows, settings, LINEAR, 1, lambda: None)
+    others = work.images(0, 3, TEST)
+    for name, column in before.scores.items():
+        assert after.scores[name][tested].tobytes() == column[tested].tobytes()
+        assert after.scores[name][others].tobytes() != column[others].tobytes()
+    assert before.fold.min() == 0
+    assert before.fold.max() == FOLDS - 1
+
+
+def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path) -> None:
+    settings = RivalSettings(targets=(0.98, 0.8), models=("ce", "conformal-risk-training"), epochs=1)
+    steps = []
+    study = study_cache(cache, settings, linear=LINEAR, threads=1, advance=lambda: steps.append(1))
+    assert len(steps) == settings.steps
+    assert study.scores.configurations == [
+        "ce",
+        "conformal-risk-training@0.8",
+        "conformal-risk-training@0.98",
+    ]
+    (warning,) = study.warnings
+    assert "@0.98: a fold has only 9 of the 49 positive training-calibration cases" in warning
+
+
+def test_the_selection_head_ranks_and_covers(cache: Path) -> None:
+    """Its scores separate the classes out of fold, and about the share that was asked for is selected."""
+    settings = RivalSettings(models=("selectivenet",))
+    work, rows = prepared(cache), load_rows(open_cache(cache))
+    found = train_models(work, rows, settings, LINEAR, 1, lambda: None)
+    column = found.scores["selectivenet"]
+    area = auroc(column, work.labels)
+    assert area is not None
+    assert area > 0.8
+    assert np.mean(1 - column) > 0.4  # coverage 0.5 is asked for
+    table = scores_table(found, work.cache.manifest)
+    assert table.height == rows.images
+
+
+def test_the_folder_is_whole_and_repeats(cache: Path, study: Study, tmp_path: Path) -> None:
+    assert write_study(study, tmp_path / "rivals") is None
+    files = {path.name for path in (tmp_path / "rivals").iterdir()}
+    assert files == {"results.csv", "rivals.json", "table.md", "split.csv", "splits.csv", "scores.csv"}
+    again = study_cache(cache, SETTINGS, linear=LINEAR, threads=2)
+    assert render(again) == render(study)
+    table = pl.read_csv(tmp_path / "rivals" / "results.csv")
+    assert tuple(table.columns) == RESULT_KEYS
+    assert set(POINT_KEYS) - {"configuration"} <= set(table.columns)
+    document = json.loads((tmp_path / "rivals" / "rivals.json").read_text())
+    assert len(document["results"]) == table.height == len(study.outcomes)
+    assert document["training"]["seed"] == 0
+    assert set(document["training"]["ridge"]) == {*LINEAR_MODELS[:2], "conformal-risk-training@0.9"}
+    # The rules again on the scores that were written: the same results.
+    rules_only = study_scores(tmp_path / "rivals", SETTINGS, split=tmp_path / "rivals" / "split.csv")
+    assert [item.row() for item in rules_only.outcomes] == [item.row() for item in study.outcomes]
+    assert set(render(rules_only)) == files - {"splits.csv", "scores.csv"}
+
+
+def test_one_row_where_a_rule_is_infeasible_for_all() -> None:
+    study = study_scores(make_scores(cases=600, positives=60, configurations=("a", "b", "c")))
+    rows = rivals_table(study).rows
+    assert next(row[:3] for row in rows if row[0] == "rcps") == ("rcps", "recall 98%", "all 3")
+    assert next(row[-1] for row in rows if row[0] == "rcps") == "needs 228 positives, found 12"
+    assert len([row for row in rows if row[:2] == ("recall", "recall 95%")]) == 3

@@ -1,0 +1,159 @@
+"""The score models of a study over the five folds: out-of-fold scores of every image, one column a model."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.rows import FeatureRows
+from trust_cache.heads.draws import Draws
+from trust_cache.heads.fold_task import FoldImages, FoldTask
+from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
+from trust_cache.heads.preparation import Preparation
+from trust_cache.heads.results import finish_fold
+from trust_cache.heads.schedule import train
+from trust_cache.studies.rivals.features import normalised_features
+from trust_cache.studies.rivals.models import (
+    LinearSettings,
+    conformal_misses,
+    fit_conformal_risk,
+    fit_logistic_regression,
+    fit_selective_head,
+)
+from trust_cache.studies.rivals.objectives import Floats, Part
+from trust_cache.studies.rivals.settings import CONFORMAL, LOGISTIC, SELECTIVE, RivalSettings
+
+_LOG = logging.getLogger(__name__)
+Advance = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Scores [image] of every model, each by the fold's model that never saw the image's case."""
+
+    scores: dict[str, Floats]
+    fold: NDArray[np.int64]  # of every image
+    strengths: dict[str, list[float]]  # of the ridge, by fold, of the linear models
+    warnings: tuple[str, ...]
+
+
+def train_models(
+    work: Preparation,
+    rows: FeatureRows,
+    settings: RivalSettings,
+    linear: LinearSettings,
+    threads: int,
+    advance: Advance,
+) -> OutOfFold:
+    """Train all models of the study on the same folds."""
+    fold = np.empty(rows.images, dtype=np.int64)
+    for number in range(FOLDS):
+        fold[work.images(0, number, TEST)] = number
+    scores = _paper_heads(work, rows, threads, advance)
+    strengths: dict[str, list[float]] = {}
+    # One thread: BLAS splits its sums by the number of threads, and the same seed is to give the same scores.
+    with threadpool_limits(limits=1):
+        for number in range(FOLDS if settings.linear_fits else 0):
+            _LOG.info("fitting linear models of fold %d", number)
+            _fit_linear(work, rows, number, settings, linear, scores, strengths, advance)
+    for name, column in scores.items():
+        if not np.all(np.isfinite(column)):
+            raise InputError(f"{name}: training diverged, its scores are not finite")
+    return OutOfFold(scores, fold, strengths, tuple(_warnings(work, settings)))
+
+
+def scores_table(found: OutOfFold, manifest: pl.DataFrame) -> pl.DataFrame:
+    """Return the scores as a run folder has them, a row a model and image, all digits kept as text."""
+    base = manifest.select("case_id", "image_id", "label").with_columns(fold=pl.Series(found.fold))
+    tables = [
+        base.with_columns(
+            configuration=pl.lit(name), score=pl.Series([repr(value) for value in column.tolist()])
+        )
+        for name, column in found.scores.items()
+    ]
+    columns = ("configuration", "fold", "case_id", "image_id", "label", "score")
+    return pl.concat(tables).select(columns).sort("configuration", "fold", "case_id", "image_id")
+
+
+def _paper_heads(work: Preparation, rows: FeatureRows, threads: int, advance: Advance) -> dict[str, Floats]:
+    """Train the paper's heads as fit-heads does: the same seed gives its scores, byte for byte."""
+    names = list(work.settings.configurations)
+    if not names:
+        return {}
+    heads, training = list(work.settings.configurations.values()), work.settings.training
+    tasks = [
+        FoldTask(
+            rows,
+            FoldImages(work.labels, *(work.images(0, fold, part) for part in (FIT, CALIBRATE))),
+            heads,
+            training,
+            Draws(work.settings.seed, fold, 0),
+        )
+        for fold in range(FOLDS)
+    ]
+    train(tasks, threads, lambda _task, _epoch: advance())
+    scores = {name: np.empty(rows.images) for name in names}
+    for fold, task in enumerate(tasks):
+        result = finish_fold(task, work.images(0, fold, TEST))
+        for name, column in zip(names, result.scores, strict=True):
+            scores[name][result.images] = column
+    return scores
+
+
+def _fit_linear(
+    work: Preparation,
+    rows: FeatureRows,
+    fold: int,
+    settings: RivalSettings,
+    linear: LinearSettings,
+    scores: dict[str, Floats],
+    strengths: dict[str, list[float]],
+    advance: Advance,
+) -> None:
+    fit, calibrate, test = (part_of(work, rows, fold, part) for part in (FIT, CALIBRATE, TEST))
+    tested = work.images(0, fold, TEST)
+    fitted = {}
+    if {LOGISTIC, CONFORMAL} & set(settings.models):
+        start = fit_logistic_regression(fit, calibrate, linear)
+        fitted[LOGISTIC] = start
+    if SELECTIVE in settings.models:
+        fitted[SELECTIVE] = fit_selective_head(fit, calibrate, linear)
+    if CONFORMAL in settings.models:
+        for target in settings.targets:
+            fitted[f"{CONFORMAL}@{target!r}"] = fit_conformal_risk(start, fit, calibrate, target, linear)
+    if LOGISTIC not in settings.models:
+        fitted.pop(LOGISTIC, None)
+    for name, model in fitted.items():
+        scores.setdefault(name, np.empty(rows.images))[tested] = model.score(test)
+        strengths.setdefault(name, []).append(model.strength)
+        advance()
+
+
+def part_of(work: Preparation, rows: FeatureRows, fold: int, part: int) -> Part:
+    """Return a part of a fold as the linear models take it."""
+    images = work.images(0, fold, part)
+    _, case = np.unique(work.cases.of_image[images], return_inverse=True)
+    return Part(normalised_features(rows, images), work.labels[images], case)
+
+
+def _warnings(work: Preparation, settings: RivalSettings) -> list[str]:
+    """Say where conformal risk training has too few positives for its own threshold."""
+    if CONFORMAL not in settings.models:
+        return []
+    folds = work.folds[0]
+    found = min(int(np.count_nonzero(folds.labels[parts == CALIBRATE])) for parts in folds.parts)
+    warnings = []
+    for target in settings.targets:
+        allowed = conformal_misses(found, target)
+        if allowed.misses is None:
+            needed = "" if allowed.needed is None else f" of the {allowed.needed}"
+            warnings.append(
+                f"{CONFORMAL}@{target!r}: a fold has only {found}{needed} positive training-calibration cases"
+                " that it needs; their lowest score is the threshold in training there"
+            )
+    return warnings
