@@ -29,8 +29,8 @@ def rivals_table(study: Study) -> Table:
         f" {name}: its one-sided {confidence(settings.delta)} Clopper-Pearson upper bound;"
         f" corrected: for the {first.compared} rows compared. Promise: whether the rate observed on"
         " evaluation is within what was promised (an observation, not a proof; the paper's rule promises"
-        " nothing there and crc an average, so both may miss it in a single split). Feasible, or what the rule needs:"
-        " positives in the search subset, or cases dismissed there without a cancer."
+        " nothing there and crc an average, so both may miss it in a single split). Feasible, or what"
+        " the rule needs: positives in the search subset, or cases dismissed there without a cancer."
     )
     return Table(title, header, tuple(_rows(study)), legend)
 
