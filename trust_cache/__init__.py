@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trust_cache.cache.encoder import load_encoder
     from trust_cache.cache.reading import open_cache
     from trust_cache.certificate.certify import certify
     from trust_cache.heads.fit import fit_heads
@@ -17,6 +18,7 @@ __all__ = [
     "clopper_pearson_upper",
     "closed_loop_threshold",
     "fit_heads",
+    "load_encoder",
     "open_cache",
     "select_threshold",
 ]
@@ -28,6 +30,7 @@ _HOMES = {
     "clopper_pearson_lower": "trust_cache.statistics.bounds",
     "clopper_pearson_upper": "trust_cache.statistics.bounds",
     "fit_heads": "trust_cache.heads.fit",
+    "load_encoder": "trust_cache.cache.encoder",
     "open_cache": "trust_cache.cache.reading",
     "select_threshold": "trust_cache.statistics.thresholds",
 }

@@ -19,6 +19,7 @@ from trust_cache_cli import (
     planning,
     rivals,
     training,
+    weights,
 )
 from trust_cache_cli.output import fail
 
@@ -62,6 +63,7 @@ def describe(
 manifests.register(app)
 images.register(app)
 caches.register(app)
+weights.register(app)
 training.register(app)
 certificates.register(app)
 comparisons.register(app)

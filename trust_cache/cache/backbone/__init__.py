@@ -1,0 +1,1 @@
+"""The networks behind the encoder: checkpoints read safely, Mammo-CLIP's B5, timm models."""
