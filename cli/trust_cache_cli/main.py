@@ -14,6 +14,7 @@ from trust_cache_cli import (
     certificates,
     comparisons,
     demonstration,
+    external,
     images,
     manifests,
     planning,
@@ -67,6 +68,7 @@ weights.register(app)
 training.register(app)
 certificates.register(app)
 comparisons.register(app)
+external.register(app)
 planning.register(app)
 rivals.register(app)
 demonstration.register(app)

@@ -30,21 +30,31 @@ def _say_nothing(_done: int, _of: int) -> None:
 
 
 def load_rows(
-    cache: Cache, threads: int | None = None, *, check: bool = True, on_shard: OnShard = _say_nothing
+    cache: Cache,
+    threads: int | None = None,
+    *,
+    views: int | None = None,
+    check: bool = True,
+    on_shard: OnShard = _say_nothing,
 ) -> FeatureRows:
-    """Read all features into memory; refuse an unfinished or damaged cache and features that are not finite.
+    """Read features into memory; refuse an unfinished or damaged cache and features that are not finite.
 
-    `check=False` leaves the checksums aside, for what `verify` has just looked at. `on_shard` is called with
-    the shards done and their number.
+    `views` keeps only the first views, which bounds the memory by theirs. `check=False` leaves the checksums
+    aside, for what `verify` has just looked at. `on_shard` is called with the shards done and their number.
     """
     refuse_unfinished(cache)
     _ = cache.manifest  # refuses an edited one
-    features = np.empty(cache.features.shape, dtype=np.float16)
+    kept = cache.views if views is None else min(views, cache.views)
+    features = np.empty((cache.images, kept, cache.dim), dtype=np.float16)
 
     def read(shard: int) -> NDArray[np.int64]:
         first, last = cache.layout.bounds(shard)
-        cache.store.read_shard(shard, features[first:last])
-        return _examined(cache, shard, features[first:last], check=check)
+        part = features[first:last]
+        whole = part if kept == cache.views else np.empty(cache.layout.shard_shape(shard), dtype=np.float16)
+        cache.store.read_shard(shard, whole)
+        if whole is not part:
+            part[:] = whole[:, :kept]
+        return _examined(cache, shard, whole, check=check)
 
     _refuse_not_finite(cache, _over_shards(cache, read, threads, on_shard))
     return rows_of_array(features)

@@ -1,5 +1,6 @@
 """Rows of features by address: the one form in which memory, HDF5 and shards reach the kernels."""
 
+import ctypes
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,11 @@ class FeatureRows:
     def images(self) -> int:
         """The number of images."""
         return int(self.addresses.size)
+
+    def clean(self, image: int) -> NDArray[np.float16]:
+        """Return the clean view [dim] of one image, not a copy: of use as long as this record is kept."""
+        memory = (ctypes.c_uint16 * self.dim).from_address(int(self.addresses[image]))
+        return np.ctypeslib.as_array(memory).view(np.float16)
 
 
 def rows_of_array(features: NDArray[np.float16]) -> FeatureRows:

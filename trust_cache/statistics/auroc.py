@@ -1,7 +1,20 @@
 """The area under the ROC curve: the chance that a positive outscores a negative, ties half."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its two-sided interval."""
+
+    value: float
+    lower: float
+    upper: float
+    confidence: float
 
 
 def auroc(scores: NDArray[np.float64], labels: NDArray[np.integer]) -> float | None:
@@ -13,3 +26,58 @@ def auroc(scores: NDArray[np.float64], labels: NDArray[np.integer]) -> float | N
     below = int(np.searchsorted(negatives, positives, side="left").sum())
     below_or_equal = int(np.searchsorted(negatives, positives, side="right").sum())
     return float((below + below_or_equal) / (2 * positives.size * negatives.size))
+
+
+def auroc_interval(
+    scores: NDArray[np.float64], labels: NDArray[np.integer], confidence: float = 0.95
+) -> Interval | None:
+    """Return the AUROC with DeLong's interval, or None where a class has fewer than two."""
+    found = _placements(scores, labels)
+    return None if found is None else _interval(*found, confidence, within=(0.0, 1.0))
+
+
+def auroc_difference(
+    scores: NDArray[np.float64],
+    others: NDArray[np.float64],
+    labels: NDArray[np.integer],
+    confidence: float = 0.95,
+) -> Interval | None:
+    """Return by how much the AUROC of `scores` exceeds that of `others` on the same cases (DeLong's, paired).
+
+    None where a class has fewer than two.
+    """
+    one, other = _placements(scores, labels), _placements(others, labels)
+    if one is None or other is None:
+        return None
+    return _interval(one[0] - other[0], one[1] - other[1], confidence, within=(-1.0, 1.0))
+
+
+def _placements(
+    scores: NDArray[np.float64], labels: NDArray[np.integer]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return each positive's share of negatives below it and each negative's of positives above it."""
+    positives, negatives = scores[labels == 1], scores[labels == 0]
+    if min(positives.size, negatives.size) < 2:  # noqa: PLR2004  # a variance needs two
+        return None
+    return _share_below(negatives, positives), 1.0 - _share_below(positives, negatives)
+
+
+def _interval(
+    of_positives: NDArray[np.float64],
+    of_negatives: NDArray[np.float64],
+    confidence: float,
+    within: tuple[float, float],
+) -> Interval:
+    """Return the mean placement with the variance of DeLong, DeLong and Clarke-Pearson (1988)."""
+    centre = float(of_positives.mean())
+    variance = sum(part.var(ddof=1) / part.size for part in (of_positives, of_negatives))
+    half = float(norm.isf((1.0 - confidence) / 2.0) * np.sqrt(variance))
+    return Interval(centre, max(centre - half, within[0]), min(centre + half, within[1]), confidence)
+
+
+def _share_below(scores: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each value the share of the scores below it, ties half."""
+    ordered = np.sort(scores)
+    below = np.searchsorted(ordered, values, side="left")
+    below_or_equal = np.searchsorted(ordered, values, side="right")
+    return np.asarray((below + below_or_equal) / (2 * ordered.size))

@@ -1,0 +1,107 @@
+"""How well a model ranks the cases of a set that it never saw, and whether that is better than chance.
+
+An AUROC away from 0.5 is not yet what training taught: a head starts from random weights, and along these the
+classes of a given set differ a little by accident. So the trained head is held against 0.5 and against
+itself before training, on the same cases.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trust_cache.base.text_tables import Table, whole_percent
+from trust_cache.certificate.cohort import Cohort
+from trust_cache.certificate.tables import name_of
+from trust_cache.statistics.auroc import Interval, auroc_difference, auroc_interval
+
+CHANCE = 0.5
+BETTER, AT, WORSE = "better than chance", "at chance", "worse than chance"
+_CONFIDENCE = 0.99
+_GAIN_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The case AUROC of a configuration over all cases of a set, and what it gained by training."""
+
+    configuration: str | None
+    cases: int
+    positives: int
+    auroc: Interval
+    untrained: Interval  # of the head before training
+    gain: Interval  # of the one over the other
+
+    @property
+    def verdict(self) -> str:
+        """Better (worse) than chance: above (below) both 0.5 and the head before training, beyond error."""
+        if self.auroc.lower > CHANCE and self.gain.lower > 0.0:
+            return BETTER
+        return WORSE if self.auroc.upper < CHANCE and self.gain.upper < 0.0 else AT
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+def rank_cases(cohort: Cohort, untrained: NDArray[np.float64]) -> tuple[Ranking, ...]:
+    """Rank the cases by each configuration; `untrained` are the case scores of the head before training.
+
+    Empty where a class has fewer than two cases.
+    """
+    found = []
+    before = auroc_interval(untrained, cohort.labels, _CONFIDENCE)
+    for name, scores in zip(cohort.configurations, cohort.scores, strict=True):
+        after = auroc_interval(scores, cohort.labels, _CONFIDENCE)
+        gain = auroc_difference(scores, untrained, cohort.labels, _GAIN_CONFIDENCE)
+        if before is not None and after is not None and gain is not None:
+            found.append(Ranking(name, cohort.cases, cohort.positives, after, before, gain))
+    return tuple(found)
+
+
+def ranking_warnings(rankings: Sequence[Ranking]) -> list[str]:
+    """Warn of scores that do not tell positives from others here, or tell them the wrong way round."""
+    return [
+        f"{name_of(item.configuration)}: the scores are {item.verdict} on the target: case AUROC"
+        f" {_words(item.auroc)}, before any training {item.untrained.value:.3f}; what the source taught"
+        + (" does not tell cancers here" if item.verdict == AT else " is turned round here")
+        for item in rankings
+        if item.verdict != BETTER
+    ]
+
+
+def ranking_table(rankings: Sequence[Ranking]) -> Table:
+    """Return the AUROCs as a table."""
+    rows = tuple(
+        (
+            name_of(item.configuration),
+            f"{item.auroc.value:.4f}",
+            _range(item.auroc),
+            f"{item.untrained.value:.4f}",
+            f"{item.gain.value:+.4f} ({_range(item.gain)})",
+            item.verdict,
+        )
+        for item in rankings
+    )
+    first = rankings[0]
+    header = (
+        "Configuration", "Case AUROC", f"{whole_percent(_CONFIDENCE)} interval", "Before training",
+        f"Gain ({whole_percent(_GAIN_CONFIDENCE)} interval)", "Verdict",
+    )  # fmt: skip
+    legend = (
+        "Intervals: DeLong's. Better than chance: the AUROC lies above 0.5 and above that of the same head"
+        " before training, both beyond error."
+    )
+    title = f"Ranking of all {first.cases:,} target cases, {first.positives:,} positive"
+    return Table(title, header, rows, legend)
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.lower:.4f} - {interval.upper:.4f}"
+
+
+def _words(interval: Interval) -> str:
+    level = whole_percent(interval.confidence)
+    return f"{interval.value:.3f}, {level} interval {interval.lower:.3f} to {interval.upper:.3f}"
