@@ -13,6 +13,8 @@ from trust_cache.base.tables import write_rows
 from trust_cache.certificate.certify import Certification
 from trust_cache.certificate.markup import to_latex, to_markdown
 from trust_cache.certificate.points import POINT_KEYS, Point
+from trust_cache.certificate.scores import Scores
+from trust_cache.certificate.split import Split
 from trust_cache.certificate.tables import all_tables, name_of, paper_table, reasons
 
 SCHEMA = 1
@@ -58,14 +60,22 @@ def render(certification: Certification) -> dict[str, bytes]:
 
 
 def as_certificate(point: Point, certification: Certification) -> dict[str, Any]:
+    """Return the certificate of one of a certification's points."""
+    rule, versions = certification.settings.rule, certification.versions
+    return bind_point(point, rule, certification.scores, certification.split, versions)
+
+
+def bind_point(
+    point: Point, rule: str, scores: Scores, split: Split, versions: Mapping[str, str]
+) -> dict[str, Any]:
     """Return a certificate: the point and what binds it to these scores and this split."""
     return {
         "schema": SCHEMA,
         **asdict(point),
-        "chosen_by": certification.settings.rule,
-        "scores_sha256": certification.scores.sha256,
-        "split_sha256": certification.split.sha256,
-        "versions": certification.versions,
+        "chosen_by": rule,
+        "scores_sha256": scores.sha256,
+        "split_sha256": split.sha256,
+        "versions": versions,
     }
 
 

@@ -16,7 +16,8 @@ from trust_cache.certificate.settings import DELTAS
 from trust_cache.certificate.split import Split, read_split
 from trust_cache.statistics.rules import RuleName
 
-_KNOWN = {*POINT_KEYS, "schema", "chosen_by", "scores_sha256", "split_sha256", "versions"}
+_KNOWN = {*POINT_KEYS, "schema", "chosen_by", "scores_sha256", "split_sha256", "versions", "sweep"}
+_SWEEP_COUNTS = ("settings", "targets", "looks")
 _MOST_COMPARED = 10**9
 _EXACT_TO = 1e-9  # relative: another scipy may differ in the last digits of a beta quantile
 
@@ -157,6 +158,10 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
             stated.get("assumed_prevalence") is None or _is_share(stated["assumed_prevalence"]),
             "null or a fraction below 1",
         ),
+        "sweep": (
+            _counts_what_was_compared(stated),
+            "nothing, or settings x targets x looks whose product is compared",
+        ),
         "versions": (_are_versions(stated.get("versions")), "the versions that computed it"),
     } | dict.fromkeys(set(stated) - _KNOWN, (False, "no such field in a certificate"))
     return [
@@ -178,6 +183,17 @@ def _is_delta(value: object) -> bool:
 
 def _is_multiple(value: object, of: int) -> bool:
     return type(value) is int and 0 < value < _MOST_COMPARED and value % of == 0
+
+
+def _counts_what_was_compared(stated: dict[str, Any]) -> bool:
+    """Tell whether the winner of a sweep is corrected for as much as it says was compared."""
+    if "sweep" not in stated:
+        return True
+    sweep = stated["sweep"]
+    counts = [sweep.get(name) for name in _SWEEP_COUNTS] if isinstance(sweep, dict) else [None]
+    return all(type(n) is int and 0 < n < _MOST_COMPARED for n in counts) and (
+        math.prod(counts) == stated.get("compared")  # type: ignore[arg-type]
+    )
 
 
 def _are_versions(value: object) -> bool:

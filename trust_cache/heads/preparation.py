@@ -94,7 +94,7 @@ def _prepared(
         )
     labels = cache.manifest["label"].cast(int).to_numpy()
     work = Preparation(cache, settings, cases, tuple(folds), labels, (), _identity(cache, settings, folds))
-    return replace(work, warnings=(*warnings, *_part_warnings(work)))
+    return replace(work, warnings=(*warnings, *part_warnings(work)))
 
 
 def _identity(cache: Cache, settings: FitSettings, folds: Sequence[Folds]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def labels_sha256(cache: Cache) -> str:
     return rows_sha256(cache.manifest.select("image_id", "case_id", "label").iter_rows())
 
 
-def _part_warnings(work: Preparation) -> list[str]:
+def part_warnings(work: Preparation) -> list[str]:
     """Warn of positives that are drawn with repetition and of calibration parts too small for a threshold."""
     fitted, calibrated = [], []
     for repeat, folds in enumerate(work.folds):

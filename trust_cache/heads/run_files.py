@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from trust_cache.base.documents import json_bytes
@@ -43,8 +44,20 @@ def render_run(
     }
 
 
+class Scored(Protocol):
+    """Scores [head, image] of images by their number in the cache."""
+
+    @property
+    def images(self) -> NDArray[np.int64]:
+        """The images scored."""
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """A row of scores for each head."""
+
+
 def scores_table(
-    results: Sequence[FoldResult], manifest: pl.DataFrame, names: Sequence[str], fold_names: Sequence[str]
+    results: Sequence[Scored], manifest: pl.DataFrame, names: Sequence[str], fold_names: Sequence[str]
 ) -> pl.DataFrame:
     """Return the scores, a row a configuration and image; scores as text with all their digits."""
     tables = []
