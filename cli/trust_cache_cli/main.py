@@ -19,6 +19,7 @@ from trust_cache_cli import (
     manifests,
     planning,
     rivals,
+    sweeps,
     training,
     weights,
 )
@@ -69,6 +70,7 @@ training.register(app)
 certificates.register(app)
 comparisons.register(app)
 external.register(app)
+sweeps.register(app)
 planning.register(app)
 rivals.register(app)
 demonstration.register(app)
