@@ -11,6 +11,7 @@ positives among them is binomial with the very rate that the threshold has.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,16 +127,20 @@ class _Sorted:
         return math.nextafter(float(self.scores[-1]), math.inf)
 
 
+@lru_cache(maxsize=256)
 def _table(cases: int, level: float, delta: float) -> Integers:
     """Return the part of n_min(0), n_min(1), ... that `cases` reach; k > level n never rejects."""
     table = smallest_samples(math.floor(level * cases) + 1, level, delta)
-    return table[table <= cases]
+    table = table[table <= cases]
+    table.flags.writeable = False  # shared by all who ask
+    return table
 
 
 def _rejects(n: int, k: int, table: Integers) -> bool:
     return k < table.size and n >= int(table[k])
 
 
+@lru_cache(maxsize=256)
 def _affordable(cases: int, level: float, delta: float) -> int:
     """Return the largest m with n_min(m - 1; level, delta / m) <= cases, at least 1."""
     tests = 1

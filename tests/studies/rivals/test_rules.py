@@ -219,6 +219,7 @@ def test_dismissed_needed() -> None:
         0, 0.01, 0.01 / 9
     )
     assert bonferroni(np.arange(1_200.0), np.zeros(1_200), 0.01, 0.01).needed == 597
+    assert guaranteed_risk(np.arange(1_200.0), np.zeros(1_200), 0.01, 0.01).needed == 697
 
 
 def test_one_cancer_at_the_bottom_stops_the_sequence_and_is_named() -> None:
