@@ -27,7 +27,7 @@ from trust_cache.studies.rivals.outcomes import RESULT_KEYS
 from trust_cache.studies.rivals.settings import RivalSettings
 from trust_cache.studies.rivals.study import Study, study_cache, study_scores
 from trust_cache.studies.rivals.tables import rivals_table
-from trust_cache.studies.rivals.training import part_of, scores_table, train_models
+from trust_cache.studies.rivals.training import part_of, train_models
 
 SETTINGS = RivalSettings(targets=(0.9,), level=0.2, delta=0.05, epochs=2)
 LINEAR = LinearSettings(inverse_ridges=(1e-2, 1e-1), selective_ridges=(1e-1, 1e-2))
@@ -175,7 +175,7 @@ def test_the_selection_head_ranks_and_covers(cache: Path) -> None:
     assert area is not None
     assert area > 0.8
     assert np.mean(1 - column) > 0.4  # coverage 0.5 is asked for
-    table = scores_table(found, work.cache.manifest)
+    table = found.table(work.cache.manifest)
     assert table.height == rows.images
 
 

@@ -22,7 +22,7 @@ from trust_cache.heads.settings import TrainingSettings, presets
 from trust_cache.studies.rivals.models import LinearSettings
 from trust_cache.studies.rivals.outcomes import Outcome, find_outcomes
 from trust_cache.studies.rivals.settings import PAPER_HEADS, RivalSettings
-from trust_cache.studies.rivals.training import scores_table, train_models
+from trust_cache.studies.rivals.training import train_models
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def study_cache(
     work = prepare(opened, fit, None if splits is None else Path(splits))
     rows = (map_rows if low_memory else load_rows)(opened, threads=threads)
     found = train_models(work, rows, settings, linear, threads, advance)
-    scores = check_scores(scores_table(found, opened.manifest), str(opened.source))
+    scores = check_scores(found.table(opened.manifest), str(opened.source))
     record = {
         **work.identity,
         "cache": str(opened.source),

@@ -16,6 +16,7 @@ from trust_cache.heads.fold_task import FoldImages, FoldTask
 from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
 from trust_cache.heads.preparation import Preparation
 from trust_cache.heads.results import finish_fold
+from trust_cache.heads.run_files import scores_table
 from trust_cache.heads.schedule import train
 from trust_cache.studies.rivals.features import normalised_features
 from trust_cache.studies.rivals.models import (
@@ -41,6 +42,19 @@ class OutOfFold:
     strengths: dict[str, list[float]]  # of the ridge, by fold, of the linear models
     warnings: tuple[str, ...]
 
+    def table(self, manifest: pl.DataFrame) -> pl.DataFrame:
+        """Return the scores as a run folder has them: a row a model and image."""
+        parts = [np.flatnonzero(self.fold == number) for number in range(FOLDS)]
+        columns = list(self.scores.values())
+        results = [_FoldScores(images, np.stack([column[images] for column in columns])) for images in parts]
+        return scores_table(results, manifest, list(self.scores), [str(number) for number in range(FOLDS)])
+
+
+@dataclass(frozen=True)
+class _FoldScores:
+    images: NDArray[np.int64]
+    scores: Floats  # [model, image]
+
 
 def train_models(
     work: Preparation,
@@ -65,19 +79,6 @@ def train_models(
         if not np.all(np.isfinite(column)):
             raise InputError(f"{name}: training diverged, its scores are not finite")
     return OutOfFold(scores, fold, strengths, tuple(_warnings(work, settings)))
-
-
-def scores_table(found: OutOfFold, manifest: pl.DataFrame) -> pl.DataFrame:
-    """Return the scores as a run folder has them, a row a model and image, all digits kept as text."""
-    base = manifest.select("case_id", "image_id", "label").with_columns(fold=pl.Series(found.fold))
-    tables = [
-        base.with_columns(
-            configuration=pl.lit(name), score=pl.Series([repr(value) for value in column.tolist()])
-        )
-        for name, column in found.scores.items()
-    ]
-    columns = ("configuration", "fold", "case_id", "image_id", "label", "score")
-    return pl.concat(tables).select(columns).sort("configuration", "fold", "case_id", "image_id")
 
 
 def _paper_heads(work: Preparation, rows: FeatureRows, threads: int, advance: Advance) -> dict[str, Floats]:
