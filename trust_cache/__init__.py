@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from trust_cache.heads.threshold import closed_loop_threshold
     from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
     from trust_cache.statistics.thresholds import select_threshold
+    from trust_cache.studies.estimator import TrustHeadClassifier
 
 __all__ = [
+    "TrustHeadClassifier",
     "certify",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
@@ -25,6 +27,7 @@ __all__ = [
 
 # Imported when first used: `import trust_cache` itself costs nothing.
 _HOMES = {
+    "TrustHeadClassifier": "trust_cache.studies.estimator",
     "certify": "trust_cache.certificate.certify",
     "closed_loop_threshold": "trust_cache.heads.threshold",
     "clopper_pearson_lower": "trust_cache.statistics.bounds",

@@ -21,6 +21,7 @@ from trust_cache_cli import (
     rivals,
     sweeps,
     training,
+    trajectories,
     weights,
 )
 from trust_cache_cli.output import fail
@@ -71,6 +72,7 @@ certificates.register(app)
 comparisons.register(app)
 external.register(app)
 sweeps.register(app)
+trajectories.register(app)
 planning.register(app)
 rivals.register(app)
 demonstration.register(app)

@@ -11,6 +11,7 @@ from tests.conftest import make_scores
 
 STAGE_TWO = re.compile(r"nlbs\.zarr|run/")
 IMAGES = re.compile(r"synthetic/|png/")
+TWO_SETS = re.compile(r"source\.zarr|target\.zarr|external/")
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -34,6 +35,7 @@ def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, 
     table = make_scores(auroc=0.9, **shape)  # type: ignore[arg-type]
     table.write_csv(workplace / "scores.csv")
     others = [command for command in commands() if not STAGE_TWO.search(command)]
+    others = [command for command in others if not TWO_SETS.search(command)]
     chosen = [command for command in others if not IMAGES.search(command)]
     assert len(chosen) >= 3
     for command in chosen:
@@ -72,6 +74,17 @@ def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
     (workplace / "mine.toml").write_text(toml)
     words = ["fit-heads", "nlbs.zarr", "--out", "other", "--epochs", "1"]
     assert run(*words, "--configurations", "ce,closed-loop,mine.toml", "--low-memory").code == 0
+
+
+def test_two_sets(workplace: Path, run: Run) -> None:  # noqa: F811
+    chosen = [command for command in commands() if TWO_SETS.search(command)]
+    assert [command.split()[1] for command in chosen] == ["simulate", "simulate", "external", "trajectories"]
+    for command in chosen:
+        smaller = ["--cases", "400"] if " simulate " in command else []
+        done = run(*shlex.split(command)[1:], *smaller)
+        assert done.code == 0, (command, done.err)
+    assert (workplace / "external" / "certified" / "points.json").exists()
+    assert (workplace / "trajectories.svg").read_text().startswith("<svg")
 
 
 def test_make_targets_exist() -> None:

@@ -1,0 +1,85 @@
+"""The picture of training: it draws the run's own numbers, with and without a tau, and refuses the rest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.cli.conftest import Run, run  # noqa: F401
+from tests.heads.cohorts import a_cohort, write_cohort
+from trust_cache.base.errors import InputError
+from trust_cache.heads.fit import fit_heads
+from trust_cache.heads.settings import choose_configurations
+from trust_cache.studies.charts import render_chart
+from trust_cache.studies.trajectories import choose, read_trajectories, trajectory_chart
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("run")
+    cache = write_cohort(made / "cache.zarr", *a_cohort(cases=120, positives=30))
+    chosen = choose_configurations(["ce,fixed-tau"])
+    return fit_heads(cache, made / "run", epochs=3, configurations=chosen).folder
+
+
+def rows_of(panel: dict[str, Any], mark: str) -> list[list[dict[str, Any]]]:
+    """The rows behind each layer of this mark; what all layers share altair keeps with the panel."""
+    marked = [layer for layer in panel["layer"] if layer["mark"]["type"] == mark]
+    return [(layer.get("data") or panel["data"])["values"] for layer in marked]
+
+
+def test_the_chart_holds_the_means_over_folds_and_each_folds_tau(folder: Path) -> None:
+    spec = trajectory_chart(read_trajectories(folder)).to_dict()
+    ce, fixed = spec["concat"]
+    assert (ce["title"], fixed["title"]) == ("ce", "fixed-tau")
+    rows = pl.read_csv(folder / "trajectories.csv").filter(pl.col("configuration") == "ce")
+    drawn = rows_of(ce, "area")[0]
+    assert len(drawn) == 4 * 2  # epochs and one more, labels
+    for row in drawn:
+        same = rows.filter((pl.col("epoch") == row["epoch"]) & (pl.col("label") == row["label"]))
+        assert same.height == 5
+        assert row["q50"] == pytest.approx(np.mean(same["q50"].to_list()))
+    assert not any("tau" in str(layer["encoding"]["y"]) for layer in ce["layer"])
+    _, by_fold, mean = rows_of(fixed, "line")
+    assert len(by_fold) == 3 * 5
+    assert {row["tau"] for row in by_fold} == {row["tau"] for row in mean} == {0.05}
+
+
+def test_runs_without_a_tau_and_labels_without_images(folder: Path) -> None:
+    only = choose(read_trajectories(folder), ["ce"])
+    assert render_chart(trajectory_chart(only), ".svg").startswith(b"<svg")
+    empty = only.quantiles.with_columns(
+        pl.when(pl.col("label") == 1).then(None).otherwise(pl.col(name)).alias(name)
+        for name in ("q05", "q25", "q50", "q75", "q95")
+    )
+    assert render_chart(trajectory_chart(type(only)(empty, only.taus)), ".svg").startswith(b"<svg")
+
+
+def test_the_command(run: Run, folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    for name in ("t.svg", "t.png", "t.html", "t.json"):
+        assert run("trajectories", folder, "--out", tmp_path / name).code == 0
+    assert json.loads((tmp_path / "t.json").read_text())["concat"]
+    again = tmp_path / "again.svg"
+    assert run("trajectories", folder, "--out", again, "--configurations", "ce,fixed-tau").code == 0
+    assert again.read_bytes() == (tmp_path / "t.svg").read_bytes()
+    for words, said in (
+        ([folder, "--out", tmp_path / "t.pdf"], "ends in .svg"),
+        ([tmp_path, "--out", tmp_path / "t.svg"], "expected a run folder with trajectories.csv"),
+        ([folder, "--out", tmp_path / "t.svg", "--configurations", "fixedtau"], "did you mean fixed-tau?"),
+    ):
+        done = run("trajectories", *words)
+        assert (done.code, said in done.err) == (2, True)
+
+
+def test_a_file_changed_by_hand(folder: Path, tmp_path: Path) -> None:
+    for name in ("trajectories.csv", "thresholds.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "thresholds.csv").write_text("configuration,fold,epoch,tau\nce,0,first,0.5\n")
+    with pytest.raises(InputError, match=r"thresholds\.csv: expected numbers"):
+        read_trajectories(tmp_path)
+    (tmp_path / "thresholds.csv").unlink()
+    with pytest.raises(InputError, match="thresholds"):
+        read_trajectories(tmp_path)
