@@ -132,6 +132,13 @@ def test_logistic_regression_is_scikit_learns(cache: Path) -> None:
     )
 
 
+def test_a_regression_that_did_not_converge_is_named_in_a_sentence(cache: Path) -> None:
+    settings = RivalSettings(models=("logistic-regression",), rules=("recall",))
+    few = LinearSettings(inverse_ridges=(10.0,), iterations=2)
+    (warning,) = study_cache(cache, settings, linear=few, threads=1).warnings
+    assert warning.startswith("logistic-regression: stopped after 2 iterations in fold 0, 1, 2, 3, 4")
+
+
 def test_test_labels_teach_nothing(cache: Path) -> None:
     """With the splits given, other labels of a fold's test cases leave that fold's scores byte-identical."""
     settings = RivalSettings(targets=(0.9,), models=LINEAR_MODELS)

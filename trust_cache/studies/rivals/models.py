@@ -5,6 +5,7 @@ images; their one free number, the strength of the ridge, is chosen on the train
 closed loop chooses its threshold there. No test case has a part in any of it.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,11 +29,7 @@ from trust_cache.studies.rivals.objectives import (
 class LinearSettings:
     """The constants of the linear rivals, recorded with the results."""
 
-    inverse_ridges: tuple[float, ...] = (
-        1e-3,
-        1e-2,
-        1e-1,
-    )  # scikit-learn's C, also of the logistic regression
+    inverse_ridges: tuple[float, ...] = (1e-3, 1e-2, 1e-1)  # scikit-learn's C
     iterations: int = 100  # at most, of the logistic regression
     coverage: float = 0.5  # SelectiveNet: the share that the selection head is to dismiss
     penalty: float = 32.0  # SelectiveNet's lambda, as published
@@ -50,6 +47,7 @@ class Fitted:
 
     model: Floats
     strength: float
+    converged: bool = True
 
     def score(self, part: Part) -> Floats:
         """Return the scores of a part's images."""
@@ -58,15 +56,19 @@ class Fitted:
 
 def fit_logistic_regression(fit: Part, calibrate: Part, settings: LinearSettings) -> Fitted:
     """Fit scikit-learn's logistic regression for each C; keep the lowest cross-entropy on calibration."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - a second to import
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - a second to import
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
     found = []
     for inverse in settings.inverse_ridges:
         # tol: the gradient of a mean loss over thousands of images, far below what a choice of C changes.
         estimator = LogisticRegression(C=inverse, max_iter=settings.iterations, tol=1e-3)
-        estimator.fit(fit.features, fit.labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the study says it in a sentence
+            estimator.fit(fit.features, fit.labels)
         model = np.append(estimator.coef_[0], estimator.intercept_[0]).astype(np.float64)
-        found.append(Fitted(model, 1.0 / (inverse * fit.labels.size)))
+        converged = int(estimator.n_iter_[0]) < settings.iterations
+        found.append(Fitted(model, 1.0 / (inverse * fit.labels.size), converged))
     return min(found, key=lambda item: _cross_entropy(item.model, calibrate))
 
 

@@ -70,15 +70,23 @@ def train_models(
         fold[work.images(0, number, TEST)] = number
     scores = _paper_heads(work, rows, threads, advance)
     strengths: dict[str, list[float]] = {}
+    capped = []
     # One thread: BLAS splits its sums by the number of threads, and the same seed is to give the same scores.
     with threadpool_limits(limits=1):
         for number in range(FOLDS if settings.linear_fits else 0):
             _LOG.info("fitting linear models of fold %d", number)
-            _fit_linear(work, rows, number, settings, linear, scores, strengths, advance)
+            if not _fit_linear(work, rows, number, settings, linear, scores, strengths, advance):
+                capped.append(str(number))
     for name, column in scores.items():
         if not np.all(np.isfinite(column)):
             raise InputError(f"{name}: training diverged, its scores are not finite")
-    return OutOfFold(scores, fold, strengths, tuple(_warnings(work, settings)))
+    warnings = _warnings(work, settings)
+    if capped:
+        warnings.append(
+            f"{LOGISTIC}: stopped after {linear.iterations} iterations in fold {', '.join(capped)}, before it"
+            " converged"
+        )
+    return OutOfFold(scores, fold, strengths, tuple(warnings))
 
 
 def _paper_heads(work: Preparation, rows: FeatureRows, threads: int, advance: Advance) -> dict[str, Floats]:
@@ -115,24 +123,26 @@ def _fit_linear(
     scores: dict[str, Floats],
     strengths: dict[str, list[float]],
     advance: Advance,
-) -> None:
+) -> bool:
+    """Fit and score one fold's linear models; return whether the logistic regression converged."""
     fit, calibrate, test = (part_of(work, rows, fold, part) for part in (FIT, CALIBRATE, TEST))
     tested = work.images(0, fold, TEST)
     fitted = {}
+    start = None
     if {LOGISTIC, CONFORMAL} & set(settings.models):
         start = fit_logistic_regression(fit, calibrate, linear)
+    if start is not None and LOGISTIC in settings.models:
         fitted[LOGISTIC] = start
     if SELECTIVE in settings.models:
         fitted[SELECTIVE] = fit_selective_head(fit, calibrate, linear)
-    if CONFORMAL in settings.models:
+    if start is not None and CONFORMAL in settings.models:
         for target in settings.targets:
             fitted[f"{CONFORMAL}@{target!r}"] = fit_conformal_risk(start, fit, calibrate, target, linear)
-    if LOGISTIC not in settings.models:
-        fitted.pop(LOGISTIC, None)
     for name, model in fitted.items():
         scores.setdefault(name, np.empty(rows.images))[tested] = model.score(test)
         strengths.setdefault(name, []).append(model.strength)
         advance()
+    return start is None or start.converged
 
 
 def part_of(work: Preparation, rows: FeatureRows, fold: int, part: int) -> Part:
