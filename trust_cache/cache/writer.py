@@ -12,7 +12,15 @@ from trust_cache.base.locks import FileLock
 from trust_cache.cache.backends import Source, create_store, lock_of, open_writable_store, refuse_existing
 from trust_cache.cache.columns import array_names, canonical_manifest, manifest_sha256
 from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
-from trust_cache.cache.layout import SHARD_IMAGES, Description, Features, Layout, make_mark, marked_shards
+from trust_cache.cache.layout import (
+    SHARD_IMAGES,
+    Description,
+    Features,
+    Layout,
+    make_mark,
+    marked_shards,
+    present_images,
+)
 from trust_cache.cache.store import WritableStore
 
 
@@ -22,7 +30,9 @@ class CacheWriter:
     def __init__(self, store: WritableStore, lock: FileLock | None) -> None:
         self._store = store
         self._lock = lock
-        self._marked = marked_shards(store.read_marks())
+        marks = store.read_marks()
+        self._marked = marked_shards(marks)
+        self._present = present_images(self.layout, marks)
 
     @property
     def layout(self) -> Layout:
@@ -38,6 +48,20 @@ class CacheWriter:
     def pending(self) -> list[int]:
         """The shards that are not marked done yet."""
         return [int(shard) for shard in np.flatnonzero(~self._marked)]
+
+    @property
+    def images_done(self) -> int:
+        """The number of images that have features."""
+        return int(self._present.sum())
+
+    def is_done(self, shard: int) -> bool:
+        """Tell whether a shard is marked done, be it without some of its images."""
+        return bool(self._marked[shard])
+
+    def absent(self, shard: int) -> list[int]:
+        """Return which images of a shard, counted within it, have no features."""
+        first, last = self.layout.bounds(shard)
+        return [int(image) for image in np.flatnonzero(~self._present[first:last])]
 
     def write_shard(self, shard: int, features: Features, present: NDArray[np.bool_] | None = None) -> None:
         """Write a shard [image, view, dim] whole, force it to the disk, then mark it done.
@@ -58,12 +82,15 @@ class CacheWriter:
         if not present.all():
             features = features.copy()
             features[~present] = np.nan
+        images = slice(*self.layout.bounds(shard))
         if self._marked[shard]:
             self._store.write_mark(shard, bytes(self.layout.mark_bytes))
             self._marked[shard] = False
+            self._present[images] = False
         self._store.write_shard(shard, features)
         self._store.write_mark(shard, make_mark(self.layout, features, present))
         self._marked[shard] = True
+        self._present[images] = present
 
     def close(self) -> None:
         """Give the cache free for others."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 from trust_cache.base.errors import InputError
 
-Stage = Literal["read", "decode", "intensity", "mask"]
+Stage = Literal["read", "decode", "intensity", "mask", "encode"]
 
 
 class ImageError(InputError):

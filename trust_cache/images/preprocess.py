@@ -15,10 +15,10 @@ from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import run_items
 from trust_cache.base.files import refuse_current
 from trust_cache.base.places import absolute, is_url, join, list_names, read_bytes, write_bytes
-from trust_cache.base.tables import write_rows
 from trust_cache.base.versions import versions_of
 from trust_cache.base.work import Cluster, Outcome, WorkerDiedError
 from trust_cache.images.errors import ImageError
+from trust_cache.images.failures import Failure, failures_bytes
 from trust_cache.images.png import encode_png
 from trust_cache.images.process import process_image
 from trust_cache.images.settings import ImageSettings
@@ -48,15 +48,6 @@ class Done:
     decoder: str
     transfer_syntax: str
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One row of failures.csv."""
-
-    image_id: str
-    stage: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -110,8 +101,7 @@ def preprocess(
     kept = manifest_bytes(table.filter(~pl.col("image_id").is_in(failed)))
     write_bytes(join(folder, "manifest.csv"), kept)
     failures.sort(key=lambda failure: failure.image_id)
-    rows = write_rows(("image_id", "stage", "reason"), map(asdict, failures))
-    write_bytes(join(folder, "failures.csv"), rows)
+    write_bytes(join(folder, "failures.csv"), failures_bytes(failures))
     write_bytes(join(folder, RECORD), json_bytes(record | {"decoders": decoders}))
     return PreprocessRun(folder, len(jobs), len(jobs) - len(todo), tuple(failures), tuple(warnings), decoders)
 

@@ -1,0 +1,56 @@
+"""Decoding PNGs in threads ahead of the device, in order, a bounded number of images in memory."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trust_cache.cache.extraction.recipe import ImageFile
+from trust_cache.images.errors import ImageError
+from trust_cache.images.grey_png import read_grey_png
+from trust_cache.manifest.paths import is_url
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """An image's pixels [height, width], or why there are none; and the seconds it took."""
+
+    pixels: Tensor | None
+    error: ImageError | None
+    seconds: float
+
+
+def decode_ahead(
+    files: Sequence[ImageFile], threads: ThreadPoolExecutor, ahead: int, *, pinned: bool
+) -> Iterator[Decoded]:
+    """Yield the images in order while the threads work on the next `ahead` of them."""
+    remaining = iter(files)
+    waiting: deque[Future[Decoded]] = deque()
+    try:
+        waiting.extend(threads.submit(decode, file, pinned=pinned) for file in islice(remaining, ahead))
+        while waiting:
+            first = waiting.popleft()
+            waiting.extend(threads.submit(decode, file, pinned=pinned) for file in islice(remaining, 1))
+            yield first.result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def decode(file: ImageFile, *, pinned: bool) -> Decoded:
+    """Decode one image; `pinned` memory is what CUDA copies from without waiting."""
+    start = time.perf_counter()
+    try:
+        if is_url(file.location):
+            raise ImageError("read", "expected a local file, found a URL")
+        pixels = torch.from_numpy(read_grey_png(Path(file.location)))
+        made = pixels.pin_memory() if pinned else pixels
+        return Decoded(made, None, time.perf_counter() - start)
+    except ImageError as error:
+        return Decoded(None, error, time.perf_counter() - start)

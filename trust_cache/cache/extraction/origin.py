@@ -1,0 +1,41 @@
+"""How the PNGs of a manifest were made: by `preprocess`, as its record says, or elsewhere."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from trust_cache.base.errors import InputError
+
+EXTERNAL = "external"
+_RECORD = "preprocess.json"  # what `trust-cache preprocess` leaves with its PNGs
+_NEWEST = 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Two fields of a cache's fingerprint."""
+
+    preprocessing: str
+    decoder: str
+
+
+def read_origin(manifest: Path) -> Origin:
+    """Return what the record beside a manifest says, or that the PNGs are from elsewhere."""
+    path = manifest.parent / _RECORD
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return Origin(EXTERNAL, EXTERNAL)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); run `trust-cache preprocess` again") from error
+    try:
+        schema, settings = int(record["schema"]), dict(record["settings"])
+        decoders = sorted(str(name) for name in record.get("decoders", {}))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged ({error!r}); run `trust-cache preprocess` again") from error
+    if schema > _NEWEST:
+        raise InputError(
+            f"{path}: has schema {schema}, this version reads up to {_NEWEST}; install a newer trust-cache"
+        )
+    words = ", ".join(f"{name} {settings[name]}" for name in sorted(settings))
+    return Origin(f"trust-cache {schema}: {words}", "; ".join(decoders) or EXTERNAL)
