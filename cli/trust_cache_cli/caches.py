@@ -75,13 +75,14 @@ def simulate(
 def info(cache: Source, json: AsJson = False, _verbose: Verbose = False, _log: Log = None) -> None:
     """Say what a cache holds and what its features were made by."""
     from trust_cache.cache.information import cache_info
-    from trust_cache.cache.reading import open_cache
+    from trust_cache.cache.reading import open_cache, shown
 
     found = asdict(cache_info(open_cache(cache)))
     if json:
         show_json(found)
         return
-    fingerprint = found.pop("fingerprint")
+    fingerprint, lacking = found.pop("fingerprint"), found.pop("lacking")
+    found["lacking"] = f"{len(lacking)} images ({shown(list(lacking))})" if lacking else "no images"
     show_list(console(), cache, (f"{name}: {value}" for name, value in found.items()))
     show_list(console(), "made by", (f"{name}: {value}" for name, value in fingerprint.items()))
 

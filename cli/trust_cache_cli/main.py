@@ -15,6 +15,7 @@ from trust_cache_cli import (
     comparisons,
     demonstration,
     external,
+    extraction,
     images,
     manifests,
     planning,
@@ -65,8 +66,9 @@ def describe(
 
 manifests.register(app)
 images.register(app)
-caches.register(app)
 weights.register(app)
+extraction.register(app)
+caches.register(app)
 training.register(app)
 certificates.register(app)
 comparisons.register(app)

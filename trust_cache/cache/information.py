@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from trust_cache.cache.layout import SCHEMA
-from trust_cache.cache.reading import Cache
+from trust_cache.cache.reading import Cache, lacking_images
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class CacheInfo:
     shards: int
     shards_done: int
     images_done: int
+    lacking: tuple[str, ...]  # images of finished shards that have no features: they failed
     feature_bytes: int
     columns: tuple[str, ...]
     fingerprint: dict[str, Any]
@@ -49,6 +50,7 @@ def cache_info(cache: Cache) -> CacheInfo:
         shards=layout.shards,
         shards_done=int(cache.shards_done.sum()),
         images_done=int(cache.done.sum()),
+        lacking=tuple(table["image_id"][lacking_images(cache)].to_list()),
         feature_bytes=layout.images * layout.image_bytes,
         columns=tuple(table.columns),
         fingerprint=cache.fingerprint.as_document(),

@@ -183,6 +183,12 @@ def check_shard(cache: Cache, shard: int, features: Features) -> None:
         )
 
 
+def lacking_images(cache: Cache) -> NDArray[np.int64]:
+    """Return the numbers of images without features in shards that are done: those that failed."""
+    marked = np.repeat(cache.shards_done, cache.layout.shard_images)[: cache.images]
+    return np.flatnonzero(marked & ~cache.done)
+
+
 def shown(names: list[str]) -> str:
     """Name the first few."""
     return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")

@@ -9,7 +9,14 @@ import numpy as np
 from trust_cache.base.errors import InputError
 from trust_cache.cache.backends import Source
 from trust_cache.cache.layout import DIGEST_BYTES, finite_images
-from trust_cache.cache.reading import Cache, open_cache, read_checked_shard, read_manifest, shown
+from trust_cache.cache.reading import (
+    Cache,
+    lacking_images,
+    open_cache,
+    read_checked_shard,
+    read_manifest,
+    shown,
+)
 from trust_cache.cache.store import DamagedError
 
 
@@ -62,8 +69,7 @@ def _of_marks(cache: Cache, image_ids: list[str]) -> list[Problem]:
             f" {len(images)} images have no features ({shown(images)})"
         )
         problems.append(Problem("unfinished", sentence))
-    marked = np.repeat(cache.shards_done, layout.shard_images)[: layout.images]
-    lacking = [image_ids[image] for image in np.flatnonzero(marked & ~cache.done)]
+    lacking = [image_ids[image] for image in lacking_images(cache)]
     if lacking:
         sentence = f"{cache.source}: {len(lacking)} images have no features by their marks ({shown(lacking)})"
         problems.append(Problem("lacking", sentence))

@@ -25,7 +25,7 @@ _CRC_BYTES = 4
 _COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
 _GREY = 0
 _BITS = (8, 16)
-_DICOM_PREFIX = slice(128, 132)
+_DICOM, _DICOM_PREFIX = b"DICM", slice(128, 132)  # PS3.10 section 7.1
 _OTHER_BYTES = 2**24  # more than a PNG carries besides its pixels
 
 
@@ -44,6 +44,15 @@ def read_grey_png(path: Path, max_pixels: int = ImageSettings.max_pixels) -> Pix
     if pixels.min() == pixels.max():
         raise ImageError("intensity", f"the image is constant: every pixel is {pixels.flat[0]}")
     return pixels  # type: ignore[return-value]  # of one of the two types, as was just checked
+
+
+def is_dicom(path: Path) -> bool:
+    """Tell whether a file begins as a DICOM file does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_DICOM_PREFIX.stop)[_DICOM_PREFIX] == _DICOM
+    except OSError:
+        return False
 
 
 def _file_bytes(path: Path, max_pixels: int) -> bytes:
@@ -72,7 +81,7 @@ def _check_start(start: bytes, max_pixels: int) -> int:
     """Refuse a file that is no grey PNG of a usual size; return the bytes of its pixels."""
     if not start:
         raise ImageError("read", "the file is empty")
-    if start[_DICOM_PREFIX] == b"DICM":
+    if start[_DICOM_PREFIX] == _DICOM:
         raise ImageError("read", "a DICOM file, not a PNG: run `trust-cache preprocess` first")
     if not start.startswith(SIGNATURE):
         raise ImageError("read", "not a PNG file")

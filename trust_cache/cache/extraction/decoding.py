@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -28,7 +28,7 @@ class Decoded:
 
 def decode_ahead(
     files: Sequence[ImageFile], threads: ThreadPoolExecutor, ahead: int, *, pinned: bool
-) -> Iterator[Decoded]:
+) -> Generator[Decoded, None, None]:
     """Yield the images in order while the threads work on the next `ahead` of them."""
     remaining = iter(files)
     waiting: deque[Future[Decoded]] = deque()

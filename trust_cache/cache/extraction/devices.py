@@ -16,9 +16,7 @@ def choose_devices(word: str, processes: int | None = None) -> tuple[str, ...]:
     if processes is None:
         return names
     if processes < len(names):
-        raise InputError(
-            f"processes: expected at least {len(names)}, one for each device, found {processes}"
-        )
+        raise InputError(f"processes: expected at least {len(names)}, one for each device, found {processes}")
     return tuple(names[number % len(names)] for number in range(processes))
 
 

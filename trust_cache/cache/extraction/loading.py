@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncoderWords:
-    """What names an encoder: the weights' file (or `random`), the architecture, the seed of random weights."""
+    """What names an encoder: its weights (a file or `random`), its architecture, the seed of random ones."""
 
     weights: str
     encoder: str

@@ -5,14 +5,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.executor import WorkerDiedError, run_items
+from trust_cache.base.executor import run_items
 from trust_cache.base.locks import FileLock
+from trust_cache.base.work import WorkerDiedError
 from trust_cache.cache.extraction.loading import EncoderWords, load_runner
 from trust_cache.cache.extraction.recipe import Recipe, ShardFiles, ShardReport
 from trust_cache.cache.extraction.records import Record, record_halving
@@ -36,7 +37,9 @@ class Item:
     record: Record
     workers: int
     devices: tuple[str, ...]
-    claims: str  # a folder that lives as long as the run: who finds it gone ends
+    # A folder that lives as long as the run: who finds it gone ends. Without one (on a cluster, which gives
+    # each worker its device) the first device is taken.
+    claims: str = ""
 
 
 def extract_item(item: Item) -> tuple[ShardReport, ...]:
@@ -62,7 +65,9 @@ def extract_in_processes(item: Item, on_shard: OnShard) -> None:
     died = 0
     with tempfile.TemporaryDirectory(prefix="trust-cache-", ignore_cleanup_errors=True) as claims:
         items = [replace(item, claims=claims, shards=part) for part in _parts(item.shards, len(item.devices))]
-        with closing(run_items(extract_item, items, len(item.devices))) as outcomes:
+        with ExitStack() as stack:
+            outcomes = run_items(extract_item, items, len(item.devices))
+            stack.callback(getattr(outcomes, "close", lambda: None))  # ends the pool on an error of ours
             for outcome in outcomes:
                 if isinstance(outcome.error, WorkerDiedError):
                     died += len(outcome.item.shards)
@@ -90,6 +95,8 @@ def _runner(encoder: EncoderWords, device: str, compiled: bool) -> Runner:
 @lru_cache(maxsize=1)
 def _claimed(devices: tuple[str, ...], claims: str) -> str:
     """Take a device for this process: a lock dies with its holder, so a dead one's is free again."""
+    if not claims:
+        return devices[0]
     threading.Thread(target=_end_with_the_run, args=(Path(claims),), daemon=True).start()
     for number, device in enumerate(devices):
         lock = FileLock(Path(claims) / f"{number}.lock", device)

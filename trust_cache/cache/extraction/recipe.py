@@ -34,7 +34,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if min(self.image_size) < 1:
             height, width = self.image_size
-            raise InputError(f"image-size: expected a height and a width of 1 or more, found {height}x{width}")
+            raise InputError(
+                f"image-size: expected a height and a width of 1 or more, found {height}x{width}"
+            )
         if self.augmented < 0:
             raise InputError(f"views: expected 0 or more augmented views, found {self.augmented}")
 
@@ -57,9 +59,7 @@ class Seconds:
     write: float = 0.0
 
     def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(
-            self.decode + other.decode, self.encode + other.encode, self.write + other.write
-        )
+        return Seconds(self.decode + other.decode, self.encode + other.encode, self.write + other.write)
 
 
 @dataclass(frozen=True)

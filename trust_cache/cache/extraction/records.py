@@ -51,7 +51,9 @@ def read_record(cache: Source) -> Record | None:
         document: dict[str, Any] = json.loads(content)
         schema = document.pop("schema")
         if schema != SCHEMA:
-            raise InputError(f"{place}: expected schema {SCHEMA}, found {schema}; install a newer trust-cache")
+            raise InputError(
+                f"{place}: expected schema {SCHEMA}, found {schema}; install a newer trust-cache"
+            )
         halvings = tuple(Halving(**item) for item in document.pop("halvings"))
         return Record(**document, halvings=halvings)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

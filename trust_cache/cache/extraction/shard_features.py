@@ -10,8 +10,9 @@ from torch import Tensor
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.extraction.decoding import Decoded
+from trust_cache.cache.extraction.queues import Fetched
 from trust_cache.cache.extraction.recipe import Recipe, ShardFiles
-from trust_cache.cache.extraction.runner import Fetched, Runner
+from trust_cache.cache.extraction.runner import Runner
 from trust_cache.cache.layout import Features, finite_images
 from trust_cache.images.failures import Failure
 
@@ -68,7 +69,8 @@ def encode_shard(
                 parts, real = [], False
             first = last
     features = torch.cat(outputs).reshape(len(shard.files), rows, dim)
-    return EncodedShard(Fetched(features), Fetched(torch.stack(varied)), tuple(failures), seconds)
+    fetch = runner.queue.fetch
+    return EncodedShard(fetch(features), fetch(torch.stack(varied)), tuple(failures), seconds)
 
 
 def finish_shard(shard: ShardFiles, encoded: EncodedShard) -> FinishedShard:
@@ -76,9 +78,7 @@ def finish_shard(shard: ShardFiles, encoded: EncodedShard) -> FinishedShard:
     with np.errstate(over="ignore", under="ignore"):  # infinities are looked for, tiny values become zero
         features = encoded.features.wait().astype(np.float16)
     failed = {failure.image_id: failure for failure in encoded.failures}
-    for file, varied, finite in zip(
-        shard.files, encoded.varied.wait(), finite_images(features), strict=True
-    ):
+    for file, varied, finite in zip(shard.files, encoded.varied.wait(), finite_images(features), strict=True):
         if file.image_id in failed:
             continue
         if not varied:

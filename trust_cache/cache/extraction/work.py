@@ -42,17 +42,17 @@ def extract_shards(
         todo = deque(_shards_to_make(shards, writer, threads, on_shard))
         while todo:
             files = [file for shard in todo for file in shard.files]
-            with closing(decode_ahead(files, threads, 2 * workers + 1, pinned=runner.pinned)) as images:
+            with closing(decode_ahead(files, threads, 2 * workers + 1, pinned=runner.queue.pinned)) as images:
                 try:
                     while todo:
                         encoded = encode_shard(todo[0], images, recipe, runner, batch, writer.layout.dim)
-                        writing.submit(todo.popleft(), encoded, runner.take_busy_seconds())
+                        writing.submit(todo.popleft(), encoded, runner.queue.take_busy_seconds())
                     return
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
                     smaller = _halved(batch, recipe, error)
-            runner.give_back_memory()
+            runner.queue.give_back_memory()
             on_halved(todo[0].shard, batch, smaller)
             batch = smaller
 

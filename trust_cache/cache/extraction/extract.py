@@ -1,0 +1,125 @@
+"""Stage one: from a manifest of PNGs to a cache of features, resumable, failures in a table."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trust_cache.base.errors import TrustCacheError
+from trust_cache.cache.backends import Source
+from trust_cache.cache.encoder import EncoderIdentity, identify_encoder
+from trust_cache.cache.extraction.devices import choose_devices
+from trust_cache.cache.extraction.ledger import FAILURES, Ledger
+from trust_cache.cache.extraction.loading import EncoderWords, load_runner
+from trust_cache.cache.extraction.opening import Opened, exists, open_or_create
+from trust_cache.cache.extraction.planning import (
+    image_files,
+    make_plan,
+    refuse_impossible,
+    unfinished_shards,
+)
+from trust_cache.cache.extraction.pool import Item, extract_in_processes
+from trust_cache.cache.extraction.recipe import Seconds, ShardFiles
+from trust_cache.cache.extraction.records import record_halving
+from trust_cache.cache.extraction.runner import Runner, torch_threads
+from trust_cache.cache.extraction.settings import ExtractSettings
+from trust_cache.cache.extraction.side_files import side_place
+from trust_cache.cache.extraction.work import OnShard, extract_shards
+from trust_cache.cache.layout import Layout
+from trust_cache.cache.reading import open_cache
+from trust_cache.images.failures import Failure
+from trust_cache.manifest.reading import read_manifest
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known when the work begins."""
+
+    images: int
+    images_before: int
+    devices: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExtractRun:
+    """What a run did."""
+
+    out: str
+    layout: Layout
+    identity: EncoderIdentity
+    images_before: int
+    images_done: int
+    failures: tuple[Failure, ...]
+    failures_file: str
+    seconds: Seconds
+
+
+def extract(
+    manifest_path: Path,
+    out: Source,
+    settings: ExtractSettings,
+    *,
+    on_start: Callable[[Start], None] = lambda _start: None,
+    on_shard: OnShard = lambda _report: None,
+) -> ExtractRun:
+    """Encode every image of a manifest that the cache has no features of; make the cache if there is none.
+
+    A cache that is there is resumed if it has the same fingerprint and manifest. Images that fail are rows
+    of failures.csv with the cache; they are tried again at the next start.
+    """
+    manifest = read_manifest(manifest_path, filled=("path",))
+    files = image_files(manifest)
+    devices = choose_devices(settings.device, settings.processes)
+    refuse_impossible(manifest, out, files, devices)
+    words = EncoderWords(settings.weights, settings.encoder, settings.seed, settings.image_size)
+    identity = identify_encoder(words.weights, words.encoder, words.seed, image_size=words.image_size)
+    runner = None
+    if len(devices) == 1 and not exists(out):
+        # Before a new cache is made: weights that do not fit leave nothing behind.
+        runner = load_runner(words, devices[0], compiled=settings.compiled)
+    opened = open_or_create(make_plan(manifest, out, settings, identity, devices))
+    with opened.writer as writer:
+        before, todo = writer.images_done, unfinished_shards(writer, files)
+        on_start(Start(writer.layout.images, before, devices, opened.remarks))
+        ledger = Ledger(out, todo, on_shard)
+        try:
+            if todo and len(devices) == 1:
+                runner = runner or load_runner(words, devices[0], compiled=opened.record.compiled)
+                _extract_here(out, todo, settings, runner, opened, ledger)
+            elif todo:
+                workers = settings.decoding_threads(len(devices))
+                item = Item(str(out), tuple(todo), settings.recipe, words, opened.record, workers, devices)
+                extract_in_processes(item, ledger.enter)
+        except BaseException:
+            with suppress(TrustCacheError, OSError):  # the first error is the one to tell
+                ledger.write()
+            raise
+        ledger.write()
+        layout = writer.layout
+    done = int(open_cache(out).done.sum())
+    failures_file = side_place(out, FAILURES)
+    return ExtractRun(
+        str(out), layout, identity, before, done, ledger.failures, failures_file, ledger.seconds
+    )
+
+
+def _extract_here(
+    out: Source,
+    shards: list[ShardFiles],
+    settings: ExtractSettings,
+    runner: Runner,
+    opened: Opened,
+    ledger: Ledger,
+) -> None:
+    with torch_threads(opened.record.threads):
+        extract_shards(
+            shards,
+            settings.recipe,
+            runner,
+            opened.writer,
+            batch=opened.record.batch,
+            workers=settings.decoding_threads(1),
+            on_shard=ledger.enter,
+            on_halved=lambda *halving: record_halving(out, *halving),
+        )
