@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def extract(
-    manifest: Annotated[Path, typer.Argument(help="The manifest that lies with the PNGs.")],
+    manifest: Annotated[str, typer.Argument(help="The manifest that lies with the PNGs; a path or a URL.")],
     weights: Annotated[
         str,
         typer.Option(metavar="FILE", help="What `trust-cache weights` wrote, or the word random."),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import make_scores
+from trust_cache.cache.extraction.runner import torch_threads
 
 STAGE_TWO = re.compile(r"nlbs\.zarr|run/")
 IMAGES = re.compile(r"synthetic/|png/")
@@ -55,9 +56,12 @@ def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, 
 
 def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
     chosen = [command for command in commands() if IMAGES.search(command)]
-    assert [command.split()[1] for command in chosen] == ["images", "manifest", "preprocess"]
+    assert [command.split()[1] for command in chosen] == ["images", "manifest", "preprocess", "extract"]
     for command in chosen:
-        done = run(*shlex.split(command)[1:])
+        # A sixteenth of the pixels, on one thread: B5 is a large network for a busy processor.
+        smaller = ["--image-size", "38x23"] if " extract " in command else []
+        with torch_threads(1):
+            done = run(*shlex.split(command)[1:], *smaller)
         assert done.code == 0, (command, done.err)
     assert (workplace / "sheet.png").stat().st_size > 1_000
 
@@ -96,7 +100,9 @@ def test_make_targets_exist() -> None:
 
 
 def test_options_in_the_readme_exist(run: Run) -> None:  # noqa: F811
-    shown = " ".join(run(command, "--help").out for command in ("certify", "fit-heads", "preprocess"))
+    shown = " ".join(
+        run(command, "--help").out for command in ("certify", "fit-heads", "preprocess", "extract")
+    )
     options = set(re.findall(r"`--([a-z-]+)", README.read_text())) - {"out"}
     assert options >= {"by", "prevalence", "resplits", "rule", "json", "target"}
     for option in options:

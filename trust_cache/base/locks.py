@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
+from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
 
 _HELD: set[int] = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
@@ -61,9 +62,15 @@ class FileLock:
                 self._handle = handle
             else:
                 os.close(handle)
-        os.truncate(self._handle, 0)
-        os.write(self._handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
         _HELD_LOCKS.add(self)
+        try:
+            with refusals_in_words(self.what):
+                os.truncate(self._handle, 0)
+                holder = {"pid": os.getpid(), "host": socket.gethostname()}
+                os.write(self._handle, json.dumps(holder).encode())
+        except BaseException:
+            self.release()
+            raise
         return self
 
     def release(self) -> None:

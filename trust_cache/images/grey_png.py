@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from trust_cache.base.places import is_url, read_bytes
 from trust_cache.images.errors import ImageError
 from trust_cache.images.settings import ImageSettings
 
@@ -29,9 +30,12 @@ _DICOM, _DICOM_PREFIX = b"DICM", slice(128, 132)  # PS3.10 section 7.1
 _OTHER_BYTES = 2**24  # more than a PNG carries besides its pixels
 
 
-def read_grey_png(path: Path, max_pixels: int = ImageSettings.max_pixels) -> Pixels:
-    """Return the pixels of a PNG file as they are stored, [height, width]; never a constant image."""
-    data = _file_bytes(path, max_pixels)
+def read_grey_png(place: str, max_pixels: int = ImageSettings.max_pixels) -> Pixels:
+    """Return the pixels of a PNG file as they are stored, [height, width]; never a constant image.
+
+    The place is a path or a URL; a store behind a URL that does not answer is no failure of the image.
+    """
+    data = _url_bytes(place, max_pixels) if is_url(place) else _file_bytes(Path(place), max_pixels)
     _check_chunks(data)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
@@ -53,6 +57,15 @@ def is_dicom(path: Path) -> bool:
             return file.read(_DICOM_PREFIX.stop)[_DICOM_PREFIX] == _DICOM
     except OSError:
         return False
+
+
+def _url_bytes(place: str, max_pixels: int) -> bytes:
+    try:
+        data = read_bytes(place)
+    except FileNotFoundError:
+        raise ImageError("read", "no such file") from None
+    _check_start(data, max_pixels)
+    return data
 
 
 def _file_bytes(path: Path, max_pixels: int) -> bytes:

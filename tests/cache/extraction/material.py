@@ -72,7 +72,7 @@ def picked(files: Sequence[ImageFile], recipe: Recipe = RECIPE) -> NDArray[np.fl
     """What the picker makes of images, one at a time, without any of the extraction."""
     rows = []
     for file in files:
-        pixels = torch.from_numpy(read_grey_png(Path(file.location)))
+        pixels = torch.from_numpy(read_grey_png(file.location))
         views = make_views(pixels, recipe.image_size, recipe.parameters(file.image_id)).views
         rows.append(Picker()(views.expand(-1, 3, -1, -1)).numpy().astype(np.float16))
     return np.stack(rows)

@@ -47,7 +47,7 @@ def test_features_are_the_encoders(manifest: Path, whole: Path) -> None:
     """Against the encoder called by hand on the views of one image."""
     encoder = load_encoder("random", SETTINGS.image_size, encoder=SETTINGS.encoder, seed=SETTINGS.seed)
     for n in (0, 7):
-        pixels = torch.from_numpy(read_grey_png(manifest.parent / f"{n}.png"))
+        pixels = torch.from_numpy(read_grey_png(str(manifest.parent / f"{n}.png")))
         views = make_views(pixels, SETTINGS.image_size, decide_views(0, f"{n:03d}", 2)).views
         with torch.inference_mode():
             expected = encoder(views.expand(-1, 3, -1, -1)).numpy()

@@ -243,9 +243,12 @@ def test_what_was_handed_over_is_written_when_the_next_shard_fails(pngs: Path) -
     np.testing.assert_array_equal(run.features[:8], picked(run.files[:8]))
 
 
-def test_a_url_is_a_failure_of_that_image(pngs: Path) -> None:
+def test_images_behind_urls(pngs: Path) -> None:
     run = Run(pngs)
-    run.shards[0] = ShardFiles(0, (ImageFile("000", "https://example.org/0.png"), *run.shards[0].files[1:]))
+    files = [ImageFile(file.image_id, Path(file.location).as_uri()) for file in run.files]
+    (pngs / "3.png").unlink()
+    run.shards = [ShardFiles(n, tuple(files[4 * n : 4 * n + 4])) for n in range(3)]
     run()
     (failure,) = [f for report in run.reports for f in report.failures]
-    assert (failure.image_id, failure.reason) == ("000", "expected a local file, found a URL")
+    assert (failure.image_id, failure.reason) == ("003", "no such file")
+    np.testing.assert_array_equal(run.features[4:], picked(run.files[4:]))

@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from torch import Tensor
 from trust_cache.cache.extraction.recipe import ImageFile
 from trust_cache.images.errors import ImageError
 from trust_cache.images.grey_png import read_grey_png
-from trust_cache.manifest.paths import is_url
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,7 @@ def decode(file: ImageFile, *, pinned: bool) -> Decoded:
     """Decode one image; `pinned` memory is what CUDA copies from without waiting."""
     start = time.perf_counter()
     try:
-        if is_url(file.location):
-            raise ImageError("read", "expected a local file, found a URL")
-        pixels = torch.from_numpy(read_grey_png(Path(file.location)))
+        pixels = torch.from_numpy(read_grey_png(file.location))
         made = pixels.pin_memory() if pinned else pixels
         return Decoded(made, None, time.perf_counter() - start)
     except ImageError as error:

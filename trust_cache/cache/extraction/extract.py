@@ -56,7 +56,7 @@ class ExtractRun:
 
 
 def extract(
-    manifest_path: Path,
+    manifest_path: Path | str,
     out: Source,
     settings: ExtractSettings,
     *,

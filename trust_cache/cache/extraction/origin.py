@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url, join, read_bytes
 
 EXTERNAL = "external"
 _RECORD = "preprocess.json"  # what `trust-cache preprocess` leaves with its PNGs
@@ -19,14 +20,17 @@ class Origin:
     decoder: str
 
 
-def read_origin(manifest: Path) -> Origin:
+def read_origin(manifest: Path | str) -> Origin:
     """Return what the record beside a manifest says, or that the PNGs are from elsewhere."""
-    path = manifest.parent / _RECORD
+    place = str(manifest)
+    path = join(place.rsplit("/", 1)[0] if is_url(place) else str(Path(place).parent), _RECORD)
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(read_bytes(path))
     except FileNotFoundError:
         return Origin(EXTERNAL, EXTERNAL)
     except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path}: cannot be read ({error}); run `trust-cache preprocess` again") from error
     try:
         schema, settings = int(record["schema"]), dict(record["settings"])

@@ -38,8 +38,10 @@ def refuse_impossible(
             f"{out}: expected a .zarr cache for {len(devices)} processes, found .h5, which has one writer;"
             " convert it afterwards with `trust-cache cache convert`"
         )
-    # The first that is there: one look suffices where all is well.
-    first = next((path for file in files if (path := Path(file.location)).is_file()), None)
+    local = [Path(file.location) for file in files if not is_url(file.location)]
+    if len(local) < len(files):
+        return
+    first = next((path for path in local if path.is_file()), None)  # one look where all is well
     if first is None:
         raise InputError(
             f"{manifest.path}: none of its {len(files):,} files is there (the first is {files[0].location});"
