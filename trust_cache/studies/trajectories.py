@@ -15,7 +15,7 @@ from trust_cache.studies import charts
 
 CLASSES = {0: "images without cancer", 1: "images with cancer"}
 _COLOURS = {CLASSES[0]: charts.NEGATIVE, CLASSES[1]: charts.POSITIVE}
-_TAU = "threshold τ, mean of the folds"
+_TAU = "threshold τ"
 _WIDTH, _HEIGHT, _COLUMNS = 250, 190, 3
 
 
@@ -77,7 +77,7 @@ def trajectory_chart(trajectories: Trajectories) -> alt.ConcatChart:
         _panel(
             name,
             means.filter(pl.col("configuration") == name),
-            trajectories.taus.filter(pl.col("configuration") == name),
+            _held(trajectories.taus.filter(pl.col("configuration") == name)),
             top,
         )
         for name in trajectories.configurations
@@ -117,9 +117,15 @@ def _panel(name: str, means: pl.DataFrame, taus: pl.DataFrame, top: float) -> al
     return alt.layer(*layers, title=name).properties(width=_WIDTH, height=_HEIGHT)
 
 
+def _held(taus: pl.DataFrame) -> pl.DataFrame:
+    """Let the last tau hold to the end of its epoch, as it did in training."""
+    last = taus.filter(pl.col("epoch") == pl.col("epoch").max())
+    return pl.concat([taus, last.with_columns(pl.col("epoch") + 1)])
+
+
 def _title(trajectories: Trajectories) -> alt.TitleParams:
     folds = trajectories.quantiles["fold"].n_unique()
-    mean = f"; means of {folds} folds, each fold's τ as a thin line" if folds > 1 else ""
+    mean = f"; all are means of {folds} folds, each fold's τ a thin line" if folds > 1 else ""
     return alt.TitleParams(
         "Score quantiles and threshold by epoch",
         subtitle=f"Calibration images: median, 25-75 % and 5-95 % bands of either class{mean}",
