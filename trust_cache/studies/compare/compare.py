@@ -88,8 +88,6 @@ def _names(scores: Scores) -> list[str]:
             f"{scores.source}: expected the scores of two or more configurations in the column"
             f" configuration, found {only}; there is nothing to compare"
         )
-    if None in found:
-        raise InputError(f"{scores.source}: expected a configuration in every row, found rows without one")
     return [str(name) for name in found]
 
 

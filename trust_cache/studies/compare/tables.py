@@ -2,6 +2,7 @@
 
 from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
 from trust_cache.studies.compare.results import Comparison, Contrast, Standing
+from trust_cache.studies.compare.settings import ALPHA
 from trust_cache.studies.compare.words import p_value, points
 
 
@@ -20,15 +21,26 @@ def contrast_table(comparison: Comparison) -> Table:
         "Other", "Recall", "Difference", "95 % interval", "p", "p adjusted", "Verdict",
         "Over trainings", "Over single splits (5-95 %)",
     )  # fmt: skip
-    settings = comparison.settings
-    legend = (
-        f"Interval: {settings.resamples:,} resamples within class. p: {settings.swaps:,} random swaps of"
-        f" the two configurations' ranks within cases; adjusted by Holm's method for"
-        f" {len(comparison.contrasts)} comparisons. different: adjusted p at most 0.05 and no zero in the"
-        f" interval. Over trainings: lowest to highest of {comparison.repeats} repeats. Over single splits:"
-        f" of {settings.resplits} search/evaluation splits, with the share that has the opposite sign."
-    )
+    legend = _legend(comparison)
     return Table(title, header, tuple(_contrast_row(item) for item in comparison.contrasts), legend)
+
+
+def _legend(comparison: Comparison) -> str:
+    settings = comparison.settings
+    parts = [
+        f"Interval: {settings.resamples:,} resamples within class. p: {settings.swaps:,} random swaps of the"
+        " two configurations' ranks within cases; adjusted by Holm's method for"
+        f" {len(comparison.contrasts)} comparisons. different: adjusted p at most {ALPHA} and no zero in the"
+        " interval."
+    ]
+    if comparison.repeats > 1:
+        parts.append(f"Over trainings: lowest to highest of {comparison.repeats} repeats.")
+    if settings.resplits:
+        parts.append(
+            f"Over single splits: of {settings.resplits} search/evaluation splits, with the share that has"
+            " the opposite sign."
+        )
+    return " ".join(parts)
 
 
 def standing_table(comparison: Comparison) -> Table:

@@ -79,10 +79,12 @@ def sentence(
     more = "as much as" if not difference else f"{points(abs(difference))} points {_more(difference)} than"
     start = (
         f"At {whole_percent(reference.target)} recall {reference.configuration} dismisses {more}"
-        f" {other.configuration} ({percent(reference.dismissal, 1)} against {percent(other.dismissal, 1)}"
+        f" {other.configuration} ({percent(reference.dismissal)} against {percent(other.dismissal)}"
         f" of {reference.cases:,} cases)"
     )
-    test = f"p = {p_value(p_adjusted)} after adjustment for {compared} comparisons"
+    test = f"p = {p_value(p_adjusted)}"
+    if compared > 1:
+        test += f" after adjustment for {compared} comparisons"
     if interval is None:
         middle = (
             f", but these data have too few positives to say more: {_too_few(reference, other)} ({test})."
