@@ -68,7 +68,8 @@ def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
 
 def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
     chosen = [command for command in commands() if STAGE_TWO.search(command)]
-    assert [command.split()[1] for command in chosen] == ["simulate", "fit-heads", "certify", "sweep", "compare"]
+    names = [command.split()[1] for command in chosen]
+    assert names == ["simulate", "fit-heads", "certify", "sweep", "compare"]
     for command in chosen:
         # The cohort at a tenth of its size: the whole is what `make bench` is for.
         smaller = ["--cases", "600"] if " simulate " in command else []
