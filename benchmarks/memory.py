@@ -49,10 +49,18 @@ def run() -> bool:
 
 def _measure(cache: Path, *words: str) -> Usage:
     out = scratch() / "memory-run"
-    command = [sys.executable, "-m", "trust_cache_cli.main", "fit-heads", str(cache), "--out", str(out)]
+    usage = measure(
+        "fit-heads", str(cache), "--out", str(out), "--epochs", str(EPOCHS), "--overwrite", *words
+    )
+    shutil.rmtree(out)
+    return usage
+
+
+def measure(*words: str) -> Usage:
+    """Run a command in a process of its own and watch its memory."""
     begin = time.perf_counter()
     with subprocess.Popen(
-        [*command, "--epochs", str(EPOCHS), "--overwrite", *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "trust_cache_cli.main", *words], stdout=subprocess.DEVNULL
     ) as process:
         resident = anonymous = 0
         while process.poll() is None:
@@ -61,8 +69,7 @@ def _measure(cache: Path, *words: str) -> Usage:
             anonymous = max(anonymous, status.get("RssAnon", 0))
             time.sleep(0.02)
     if process.returncode:
-        raise RuntimeError(f"fit-heads ended with {process.returncode}")
-    shutil.rmtree(out)
+        raise RuntimeError(f"{words[0]} ended with {process.returncode}")
     return Usage(resident, anonymous, time.perf_counter() - begin)
 
 

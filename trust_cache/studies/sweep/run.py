@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
@@ -14,6 +16,7 @@ from trust_cache.base.files import refuse_current, refuse_foreign, write_file
 from trust_cache.base.locks import FileLock
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import Cache, open_cache
+from trust_cache.certificate.cautions import resolution_warnings
 from trust_cache.certificate.settings import CertifySettings
 from trust_cache.certificate.split import Split, draw_split, read_split
 from trust_cache.heads.folds import FOLDS, read_folds
@@ -22,8 +25,10 @@ from trust_cache.heads.settings import HeadSettings, TrainingSettings
 from trust_cache.statistics.bounds import smallest_sample
 from trust_cache.studies.sweep import tables
 from trust_cache.studies.sweep.assessment import Assessment, assess, choose_winners, terms_of
+from trust_cache.studies.sweep.catalogue import find_axes
 from trust_cache.studies.sweep.cohorts import label_cohort
 from trust_cache.studies.sweep.estimate import refuse_large
+from trust_cache.studies.sweep.figures import draw_figures
 from trust_cache.studies.sweep.record import (
     FINISHED,
     NAME,
@@ -122,7 +127,9 @@ def sweep(
         if space is not None:
             refuse_large(work, space.count, threads, yes=yes)
             record = record.extended(space.settings(seed))
-        warnings = (*work.warnings, *_loop_warnings(work, record))
+        positives = int(work.cases.labels[split.search].sum())
+        few = resolution_warnings(shared.targets, positives)
+        warnings = (*work.warnings, *_loop_warnings(work, record), *few)
         files = ScoreFiles(out, work)
         _begin(out, work, split, record, new=earlier is None)
         files.clean()
@@ -252,9 +259,10 @@ def _finish(
 
 def _render(record: Record, found: Assessment, winners: Mapping[float, Winner]) -> dict[str, bytes]:
     rows = tables.result_rows(record, found, winners)
+    frame = tables.results_frame(rows)
     files = {
         "results.csv": tables.results_csv(rows),
-        "results.parquet": tables.results_parquet(rows),
+        "results.parquet": tables.results_parquet(frame),
         "folds.csv": tables.folds_csv(record, found),
     }
     if found.diverged:
@@ -264,7 +272,8 @@ def _render(record: Record, found: Assessment, winners: Mapping[float, Winner]) 
         files[winner.certificate_file] = json_bytes(winner.certificate)
     if winners:
         files["winner/configurations.toml"] = winners_toml(winners)
-    return files
+    folds = pl.DataFrame(list(tables.fold_rows(record, found)), schema=tables.FOLD_TYPES)
+    return files | draw_figures(find_axes(record.settings), frame, folds)
 
 
 def _further(

@@ -30,6 +30,10 @@ FOLD_COLUMNS = (
     "setting", "repeat", "target", "fold", "search_cases", "search_positives", "search_dismissed",
     "search_positives_dismissed",
 )  # fmt: skip
+FOLD_TYPES = {
+    name: pl.String if name == "setting" else pl.Float64 if name == "target" else pl.Int64
+    for name in FOLD_COLUMNS
+}
 _TEXTS = {"setting", "tau", "configuration", "reason"}
 _FLAGS = {"met", "winner", "evaluation_shown"}
 _COUNTS = {
@@ -88,14 +92,20 @@ def results_csv(rows: list[dict[str, Any]]) -> bytes:
     return write_rows(COLUMNS, rows)
 
 
-def results_parquet(rows: list[dict[str, Any]]) -> bytes:
+def results_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Return the same table with types; tau is text, because it may be `closed-loop`."""
-    columns = {
-        name: pl.Series(name, [_typed(name, row[name]) for row in rows], dtype=_type(name))
-        for name in COLUMNS
-    }
+    return pl.DataFrame(
+        {
+            name: pl.Series(name, [_typed(name, row[name]) for row in rows], dtype=_type(name))
+            for name in COLUMNS
+        }
+    )
+
+
+def results_parquet(table: pl.DataFrame) -> bytes:
+    """Return results.parquet."""
     file = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(file)
+    table.write_parquet(file)
     return file.getvalue()
 
 
