@@ -99,7 +99,7 @@ def _channel(name: str, axes: Axes) -> dict[str, Any]:
     if len(numbers) < len(values):
         return {"shorthand": f"{name}:O", "title": name, "sort": _ticks(values)}
     wide = numbers[0] > 0 and numbers[-1] / numbers[0] >= _DECADES
-    scale = alt.Scale(type="log", padding=12) if wide else alt.Scale(zero=False, padding=12)
+    scale = alt.Scale(nice=False, padding=12, **({"type": "log"} if wide else {"zero": False}))
     return {"shorthand": f"{name}_value:Q", "title": name, "scale": scale}
 
 
