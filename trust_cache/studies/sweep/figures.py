@@ -83,7 +83,7 @@ def _line(name: str, axes: Axes, means: pl.DataFrame, folds: pl.DataFrame) -> al
     x = alt.X(**_channel(name, axes), axis=alt.Axis(labelAngle=0))
     y = alt.Y("dismissal:Q", title="dismissed search cases", axis=_SHARE)
     base = alt.Chart(data, width=_WIDTH, height=_HEIGHT)
-    return alt.layer(
+    return _layered(
         base.mark_errorbar(color=BLUE, opacity=0.6, ticks=True).encode(
             x=x, y=alt.Y("low:Q", title="dismissed search cases", axis=_SHARE), y2="high:Q"
         ),
@@ -114,7 +114,7 @@ def _heat_map(axes: Axes, means: pl.DataFrame) -> alt.LayerChart:
         x, y = alt.X(**_channel(first, axes)), alt.Y(**_channel(second, axes))
         points = base.mark_point(filled=True, size=110, opacity=1).encode(x=x, y=y, color=colour)
         ring = base.transform_filter("datum.winner").mark_point(size=240, color=VERMILLION, strokeWidth=2)
-        return alt.layer(points, ring.encode(x=x, y=y))
+        return _layered(points, ring.encode(x=x, y=y))
     grid = {
         "x": alt.X(f"{first}:O", sort=_ticks(axes[first]), title=first, axis=alt.Axis(labelAngle=0)),
         "y": alt.Y(f"{second}:O", sort=_ticks(axes[second])[::-1], title=second),
@@ -132,7 +132,7 @@ def _heat_map(axes: Axes, means: pl.DataFrame) -> alt.LayerChart:
             color=alt.condition(f"datum.dismissal > {middle}", alt.value("white"), alt.value("#222222")),
         )
         layers.append(words)
-    return alt.layer(*layers)
+    return _layered(*layers)
 
 
 def _parallel(axes: Axes, means: pl.DataFrame) -> alt.LayerChart:
@@ -166,7 +166,7 @@ def _parallel(axes: Axes, means: pl.DataFrame) -> alt.LayerChart:
     ]
     words = alt.Chart(inline(pl.DataFrame(labels))).encode(x=x, y=y, text="value:N")
     halo = words.mark_text(align="left", dx=6, stroke="white", strokeWidth=4)
-    return alt.layer(
+    return _layered(
         lines, winner.encode(x=x, y=y, detail="setting:N"), halo, words.mark_text(align="left", dx=6)
     )
 
@@ -180,6 +180,10 @@ def _readable(ticks: Sequence[str]) -> list[str]:
     """Return as many values as can be read along an axis, the first and the last among them."""
     shown = min(len(ticks), _FEW_TICKS)
     return [ticks[round(i * (len(ticks) - 1) / (shown - 1))] for i in range(shown)]
+
+
+def _layered(*layers: alt.Chart) -> alt.LayerChart:
+    return alt.LayerChart(layer=list(layers))
 
 
 def _dismissal_colour() -> alt.Color:
