@@ -118,3 +118,13 @@ def _configuration(classes: dict[str, type]) -> dict[str, Any]:
     top = classes["DictConfig"]()
     top.__dict__.update(_metadata=metadata, _parent=None, _content={"size": node})
     return {"model": {"image_encoder": {"name": "tf_efficientnet_b5_ns-detect"}}, "size": node, "all": top}
+
+
+class Hostile:
+    """Writes a file when a pickle of it is loaded by the usual means."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, (f"open({str(self.victim)!r}, 'w').close()",)

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import trust_cache
 from tests.cache.backbone.replica import make_images, oracle_features, relative_difference
+from trust_cache.base.errors import InputError
 from trust_cache.cache.backbone.timm_import import import_timm
-from trust_cache.cache.encoder import Encoder, load_encoder
+from trust_cache.cache.encoder import DEFAULT_ENCODER, Encoder, identify_encoder, load_encoder
 from trust_cache.cache.weights import Conversion
 
 TOLERANCE = 1e-5
@@ -36,17 +40,102 @@ def stock_padding(encoder: Encoder) -> nn.Module:
     ],
 )
 def test_features_are_the_oracles(oracle: nn.Module, encoder: Encoder, size: tuple[int, int]) -> None:
-    count = 3 if max(size) < 200 else 1
-    images = make_images(size, count)
+    images = make_images(size)
     expected = oracle_features(oracle, images)
     assert relative_difference(encoder(images), expected) <= TOLERANCE
-    # The test can fail: features are not the same whatever the image, nor whatever the padding.
-    assert relative_difference(encoder(images.flip(3)), expected) > 0.01
-    assert relative_difference(stock_padding(encoder)(images), expected) > 0.01
 
 
-def test_single_sided_sizes(oracle: nn.Module, encoder: Encoder) -> None:
-    """Sizes with every remainder that strides of 2 can leave, small enough to be quick."""
+@pytest.mark.parametrize("size", [(152, 92), pytest.param((1520, 912), marks=pytest.mark.slow)])
+def test_stock_padding_is_far_off(oracle: nn.Module, encoder: Encoder, size: tuple[int, int]) -> None:
+    images = make_images(size)
+    assert relative_difference(stock_padding(encoder)(images), oracle_features(oracle, images)) > 0.01
+
+
+def test_every_remainder_of_a_size(oracle: nn.Module, encoder: Encoder) -> None:
+    """Odd, even and in between, small enough to be quick; two images of a batch are not alike."""
     for size in [(96, 96), (97, 96), (127, 65), (66, 131)]:
         images = make_images(size, 2)
-        assert relative_difference(encoder(images), oracle_features(oracle, images)) <= TOLERANCE
+        features = encoder(images)
+        assert relative_difference(features, oracle_features(oracle, images)) <= TOLERANCE
+        assert relative_difference(features[0], features[1]) > 0.02
+
+
+def test_a_batch_equals_its_items_in_any_memory_format(encoder: Encoder) -> None:
+    images = make_images((97, 66), 3)
+    together = encoder(images)
+    assert together.shape == (3, encoder.dim)
+    alone = torch.cat([encoder(image[None]) for image in images])
+    assert relative_difference(together, alone) < TOLERANCE
+    last = encoder(images.contiguous(memory_format=torch.channels_last))
+    assert relative_difference(last, alone) < TOLERANCE
+    assert encoder(images[:0]).shape == (0, encoder.dim)
+
+
+def test_frozen_whatever_is_asked(encoder: Encoder) -> None:
+    assert not encoder.train().training
+    assert not any(module.training for module in encoder.modules())
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    assert not encoder(make_images((64, 64))).requires_grad
+
+
+def test_half_precision_stays_near(encoder: Encoder) -> None:
+    images = make_images((64, 64), 2)
+    with torch.autocast("cpu", torch.float16):
+        features = encoder(images)
+    assert features.isfinite().all()
+    assert relative_difference(features.float(), encoder(images)) < 0.02
+
+
+def test_the_identity_is_of_the_file(converted: Converted, encoder: Encoder) -> None:
+    path, conversion = converted
+    identity = identify_encoder(path)
+    assert identity == encoder.identity
+    assert identity.encoder == DEFAULT_ENCODER == "mammo-clip-b5"
+    assert (identity.weights_sha256, identity.dim, identity.random) == (conversion.sha256, 2048, False)
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 1, 64, 64), (1, 64, 64, 3)])
+def test_images_of_another_shape(encoder: Encoder, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"expected a tensor of shape \(N, 3, height, width\)"):
+        encoder(torch.zeros(shape))
+
+
+def test_a_missing_file_says_where_to_get_it(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.safetensors", str(tmp_path / "none.safetensors")):
+        with pytest.raises(InputError, match=r"no such file.*batmanlab/Mammo-CLIP.*trust-cache weights"):
+            load_encoder(path)
+    with pytest.raises(InputError, match="expected a file with weights"):
+        load_encoder(tmp_path)
+
+
+def test_a_checkpoint_must_be_converted_first(archive: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a safetensors file.*trust-cache weights"):
+        identify_encoder(archive)
+
+
+def test_stock_weights_are_not_taken_for_mammo_clip(encoder: Encoder, tmp_path: Path) -> None:
+    """They have the same names and shapes: only the record tells them apart."""
+    stock = tmp_path / "tf_efficientnet_b5.safetensors"
+    save_file(encoder.network.state_dict(), stock, {"format": "pt"})
+    with pytest.raises(InputError, match="padded wrongly; for those say --encoder tf_efficientnet_b5"):
+        load_encoder(stock)
+    own = load_encoder(stock, encoder="tf_efficientnet_b5")
+    images = make_images((152, 92))
+    assert relative_difference(own(images), stock_padding(encoder)(images)) < TOLERANCE
+
+
+def test_mammo_clips_weights_are_not_taken_for_stock(converted: Converted) -> None:
+    with pytest.raises(InputError, match=r"found those for mammo-clip-b5 \(padding static-456\)"):
+        identify_encoder(converted[0], "tf_efficientnet_b5")
+
+
+@pytest.mark.parametrize("device", ["cuda", "tpu", "cuda:7"])
+def test_a_device_that_is_not_there(device: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has the device")
+    with pytest.raises(InputError, match=f"device {device}: not usable here"):
+        load_encoder("random", device=device)
+
+
+def test_exported() -> None:
+    assert trust_cache.load_encoder is load_encoder
