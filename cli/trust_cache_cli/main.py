@@ -100,6 +100,12 @@ def main() -> None:
         fail("there is not enough memory for this; nothing was written")
         sys.exit(StoppedError.exit_code)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("trust_cache"):
+            fail(
+                f"this needs the package {error.name}, which is not installed here:"
+                ' pip install "trust-cache[extract]" (images, encoder) or "trust-cache[cluster]"'
+            )
+            sys.exit(InputError.exit_code)
         logging.getLogger("trust_cache").debug("unexpected", exc_info=True)
         fail(
             f"an error of trust-cache itself: {type(error).__name__}: {error}."

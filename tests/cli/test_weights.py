@@ -1,7 +1,9 @@
 """weights on the command line."""
 
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -32,6 +34,17 @@ def test_wrong_use(run: Run, tmp_path: Path) -> None:
     assert refused.code == 2
     assert "refused" in refused.err
     assert [path.name for path in tmp_path.iterdir()] == ["hostile.tar"]
+
+
+def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a laptop that installed stage two alone."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "trust_cache.cache.weights", raising=False)
+    done = run("weights", tmp_path / "none.tar", "--out", tmp_path / "e.safetensors")
+    assert done.code == 2
+    assert (
+        'needs the package torch, which is not installed here: pip install "trust-cache[extract]"' in done.err
+    )
 
 
 def test_examples(run: Run) -> None:

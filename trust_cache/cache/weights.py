@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -23,6 +24,8 @@ from trust_cache.cache.backbone.checkpoints import (
 )
 from trust_cache.cache.backbone.networks import DEFAULT_ENCODER, build_network, fit_to_network
 from trust_cache.cache.backbone.tensors import THEIR_FIRST, checked_tensors, from_efficientnet_pytorch
+
+_LOG = logging.getLogger(__name__)
 
 FORMAT = 1
 OWN_PADDING = "timm"  # as the architecture pads in timm
@@ -74,6 +77,7 @@ def convert_weights(checkpoint: str | Path, out: str | Path, *, encoder: str | N
     """
     source = require_file(checkpoint)
     kind, found = _read(source)
+    _LOG.info("%s: %s with %d tensors of an encoder", source, kind.value, len(found))
     chosen = encoder or DEFAULT_ENCODER
     notes: tuple[str, ...] = ()
     with torch.device("meta"):

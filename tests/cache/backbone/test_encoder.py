@@ -1,7 +1,9 @@
 """The encoder against efficientnet_pytorch, which someone else wrote, through a replica of the archive."""
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -13,6 +15,8 @@ from trust_cache.base.errors import InputError
 from trust_cache.cache.backbone.timm_import import import_timm
 from trust_cache.cache.encoder import DEFAULT_ENCODER, Encoder, identify_encoder, load_encoder
 from trust_cache.cache.weights import Conversion
+from trust_cache.images.phantom import PhantomSettings, draw_phantom
+from trust_cache.images.png import encode_png
 
 TOLERANCE = 1e-5
 Converted = tuple[Path, Conversion]
@@ -135,6 +139,21 @@ def test_a_device_that_is_not_there(device: str) -> None:
         pytest.skip("this machine has the device")
     with pytest.raises(InputError, match=f"device {device}: not usable here"):
         load_encoder("random", device=device)
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "encoder.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert '"encoder.safetensors"' in code
+    phantom = draw_phantom(PhantomSettings(rows=280, columns=220)).intensity
+    (tmp_path / "png").mkdir()
+    (tmp_path / "png" / "image.png").write_bytes(encode_png((phantom * 65_535).astype(np.uint16)))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, torch.Tensor] = {}
+    exec(compile(code.replace('"encoder.safetensors"', '"random"'), "encoder.md", "exec"), names)  # noqa: S102
+    assert names["features"].shape == (1, 2048)
+    assert names["features"].isfinite().all()
 
 
 def test_exported() -> None:

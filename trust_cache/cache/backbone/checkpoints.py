@@ -17,6 +17,7 @@ from trust_cache.base.errors import InputError
 _ZIP = b"PK\x03\x04"
 _LENGTH = 8  # bytes; a safetensors file starts with its header's length
 _ASKED = re.compile(r"GLOBAL (\S+)")
+_ADVICE = re.compile(r".*WeightsUnpickler error:|^Weights only load failed.*", re.DOTALL)  # to load unsafely
 
 
 class _Inert:
@@ -136,7 +137,7 @@ def _refused(path: Path, error: Exception) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = _ADVICE.sub("", str(error)).strip().split("\n")[0].split(". ")[0] or type(error).__name__
     return (
         f"{path}: expected a checkpoint (a torch archive or a safetensors file), found one that is damaged,"
         f" truncated or of another kind ({reason[:200]})"

@@ -62,7 +62,10 @@ def fit_to_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> dict[st
     }
     # What timm itself applies to a file: older names, position embeddings for another image size.
     adapt = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
-    return dict(adapt(kept, network)) if adapt is not None else kept
+    try:
+        return dict(adapt(kept, network)) if adapt is not None else kept
+    except Exception:  # it expects tensors of its own model; the check that follows names what differs
+        return kept
 
 
 def _require_timm_model(name: str) -> None:
