@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.durable import refusals_in_words, sync
 from trust_cache.base.errors import InputError
 from trust_cache.cache.columns import columns_of
@@ -71,7 +72,7 @@ class Hdf5Store:
                 )
             features = file["features"]
             try:
-                document = json.loads(file.attrs[FORMAT])
+                document = parse_json(file.attrs[FORMAT])
             except (TypeError, ValueError) as error:
                 raise InputError(f"{source}: the cache's description is damaged ({error})") from error
             self.description = read_description(document, features.shape, source)

@@ -1,6 +1,7 @@
 """The Zarr backend: a folder (fast, durable) or anything zarr-python opens by URL."""
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import polars as pl
 import zarr
 from numpy.typing import NDArray
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.durable import PARTIAL, refusals_in_words, write_durably
 from trust_cache.base.errors import InputError
 from trust_cache.cache.columns import columns_of
@@ -77,7 +79,7 @@ class ZarrStore:
             document = self._root.attrs.get(FORMAT)
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        except Exception as error:  # damaged metadata makes zarr-python raise nearly anything
             raise InputError(
                 f"{source}: not a feature cache: no readable Zarr group there ({error})"
             ) from error
@@ -94,31 +96,34 @@ class ZarrStore:
             raise InputError(f"{self.source}: not a feature cache, or half-made: it has no array {name!r}")
         return node
 
+    @contextmanager
+    def _damage_in_words(self, what: str, kind: str) -> Iterator[None]:
+        """Name what damaged bytes make zarr-python raise; a huge count among them raises MemoryError."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise DamagedError(f"{self.source}: {what} cannot be read ({error})", kind) from error
+
     def read_columns(self) -> Columns:
         """Read the manifest's columns by their names in the manifest."""
-        try:
+        with self._damage_in_words("the manifest", "manifest"):
             return {
                 name: self._array(f"manifest/{array}")[:].tolist()  # type: ignore[union-attr]  # an array, not a scalar
                 for name, array in self.description.columns
             }
-        except (OSError, ValueError, RuntimeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise DamagedError(f"{self.source}: the manifest cannot be read ({error})", "manifest") from error
 
     def read_marks(self) -> NDArray[np.uint8]:
         """Read the marks [shard, byte]; zeros where a shard has none."""
-        return np.asarray(self._marks[:], dtype=np.uint8)
+        with self._damage_in_words("the marks", "marks"):
+            return np.asarray(self._marks[:], dtype=np.uint8)
 
     def read_shard(self, shard: int, out: Features) -> None:
         """Fill `out` with a shard's features; DamagedError where they are not whole."""
         first, last = self.layout.bounds(shard)
-        try:
+        with self._damage_in_words(f"shard {shard}", "unreadable"):
             out[...] = self._features[first:last]
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DamagedError(
-                f"{self.source}: shard {shard} cannot be read ({error})", "unreadable"
-            ) from error
 
     def locate_shard(self, shard: int) -> ShardPlace | None:  # noqa: ARG002
         """Tell that only `read_shard` gets at the features."""
@@ -222,7 +227,7 @@ class LocalZarrStore(ZarrStore):
         return self._folder / "marks" / self._mark_separator.join(("c", str(shard), "0"))
 
     def _separator_of(self, name: str) -> str:
-        metadata = json.loads((self._folder / name / "zarr.json").read_bytes())
+        metadata = parse_json((self._folder / name / "zarr.json").read_bytes())
         return str(metadata["chunk_key_encoding"]["configuration"]["separator"])
 
 
@@ -236,8 +241,8 @@ def open_zarr(source: str, *, writable: bool = False) -> ZarrStore:
 def _is_ours(folder: Path) -> bool:
     """Tell whether the arrays' metadata says what this module writes, so that bytes lie where we think."""
     try:
-        features = json.loads((folder / "features" / "zarr.json").read_bytes())
-        marks = json.loads((folder / "marks" / "zarr.json").read_bytes())
+        features = parse_json((folder / "features" / "zarr.json").read_bytes())
+        marks = parse_json((folder / "marks" / "zarr.json").read_bytes())
         images, views, dim = features["shape"]
         shard_images, *rest = features["chunk_grid"]["configuration"]["chunk_shape"]
         layout = Layout(images, views, dim, shard_images)

@@ -1,6 +1,5 @@
 """The search/evaluation split: drawn once, written out, reused by case_id."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.digests import rows_sha256
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.tables import read_text_table
 from trust_cache.certificate.cohort import Cohort
@@ -103,7 +103,7 @@ def _reuse_warnings(path: Path, cohort: Cohort, split: Split, *, unused: int) ->
 def _recorded_positives(points: Path) -> list[int] | None:
     """Return the positives of both parts from the results beside a split file, if there are any."""
     try:
-        point = json.loads(points.read_text(encoding="utf-8"))["points"][0]
+        point = parse_json(points.read_text(encoding="utf-8"))["points"][0]
         return [int(point["search_positives"]), int(point["positives"])]
     except (OSError, ValueError, LookupError, TypeError):
         return None

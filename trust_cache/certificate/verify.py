@@ -1,12 +1,12 @@
 """Verification: recompute a certificate from scores and split and name every field that disagrees."""
 
-import json
 import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.cohort import Cohort, build_cohort
 from trust_cache.certificate.folder import SCHEMA
@@ -93,10 +93,10 @@ def verify(certificate: Path, scores: Path, split: Path | None = None) -> Verifi
 def read_certificate(path: Path) -> dict[str, Any]:
     """Read a certificate file as far as it is one."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable JSON file ({error})") from error
     if not isinstance(content, dict) or "schema" not in content:
         raise InputError(f"{path}: expected a certificate with a schema, found none")

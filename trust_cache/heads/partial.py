@@ -1,12 +1,11 @@
 """The folds of an unfinished run, kept beside its folder until the run is whole."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
@@ -43,10 +42,10 @@ class PartialRun:
         if not self.exists:
             return
         try:
-            found = json.loads(self._identity_file.read_bytes())
+            found = parse_json(self._identity_file.read_bytes())
         except ValueError as error:
             raise InputError(f"{self._identity_file}: damaged; start over with --overwrite") from error
-        expected = json.loads(json_bytes(identity))
+        expected = parse_json(json_bytes(identity))
         found = found if isinstance(found, dict) else {}
         differing = [key for key in expected if found.get(key) != expected[key]]
         if differing:

@@ -1,7 +1,6 @@
 """The settings of heads and of their training, checked when they are made, and configurations from TOML."""
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from trust_cache.base.documents import parse_toml
 from trust_cache.base.errors import InputError
 
 CLOSED_LOOP: Literal["closed-loop"] = "closed-loop"
@@ -104,12 +104,12 @@ def presets() -> Mapping[str, HeadSettings]:
 def read_configurations(path: Path) -> dict[str, HeadSettings]:
     """Read configurations from a TOML file of the form of presets.toml: a table for each."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = parse_toml(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(
             f"{path}: no such file; expected a TOML file with a table for each configuration"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: not a TOML file: {error}") from error
     for name in content:
         if not name or name != name.strip():

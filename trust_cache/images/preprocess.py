@@ -1,6 +1,5 @@
 """Preprocessing a manifest: every DICOM to its PNG, over all cores, resumable, failures in a table."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import run_items
 from trust_cache.base.files import refuse_current
@@ -180,7 +179,7 @@ def _claim(out: str, settings: ImageSettings) -> dict[str, Any]:
     record = {"schema": SCHEMA, "settings": asdict(settings), "versions": _versions()}
     path, there = join(out, RECORD), list_names(out)
     if RECORD in there:
-        found: dict[str, Any] = json.loads(read_bytes(path))
+        found: dict[str, Any] = parse_json(read_bytes(path))
         for name in ("schema", "settings"):
             if found.get(name) != record[name]:
                 raise InputError(

@@ -1,8 +1,8 @@
 """The repeats of a run: the scores of other trainings on the same cases, checked against the run's own."""
 
-import json
 from pathlib import Path
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.cohort import Cohort, build_cohort
 from trust_cache.certificate.scores import Scores, read_scores
@@ -33,7 +33,7 @@ def read_repeats(run: Path, cohort: Cohort) -> list[tuple[Scores, Cohort]]:
 def _recorded(record: Path) -> int:
     """Return how many repeats the run says it has; 1 where it says nothing."""
     try:
-        return int(json.loads(record.read_text(encoding="utf-8"))["repeats"])
+        return int(parse_json(record.read_text(encoding="utf-8"))["repeats"])
     except (OSError, ValueError, LookupError, TypeError):
         return 1
 
