@@ -57,6 +57,19 @@ def _system_errors() -> Iterator[None]:
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
+def _refuse_links(file: h5py.File, source: str) -> None:
+    """Refuse arrays that lie elsewhere, by a link or by external storage: they were not written here."""
+    for group in (file, file.get("manifest")):
+        if not isinstance(group, h5py.Group):
+            continue  # its absence is told where it is needed
+        for name in group:
+            node = group.get(name) if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+            elsewhere = isinstance(node, h5py.Dataset) and (node.external or node.is_virtual)
+            if node is None or elsewhere:
+                sentence = f"{source}: {name} is a link or lies elsewhere; a cache holds its arrays itself"
+                raise DamagedError(sentence, "link")
+
+
 class Hdf5Store:
     """A cache in an HDF5 file. For reading, the file is open only during a call."""
 
@@ -70,6 +83,7 @@ class Hdf5Store:
                 raise InputError(
                     f"{source}: an HDF5 file, but not a feature cache of trust-cache, or half-made"
                 )
+            _refuse_links(file, source)
             features = file["features"]
             try:
                 document = parse_json(file.attrs[FORMAT])

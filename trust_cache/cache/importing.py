@@ -1,9 +1,12 @@
 """Features made elsewhere (.npy, .npz) become a cache; their origin is the file's digest."""
 
 import hashlib
+import io
+import math
 import zipfile
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from trust_cache.cache.writer import create_cache
 
 KEY = "features"
 _ZIP = b"PK"  # how an .npz file starts
+_MOST_NUMBERS = 1 << 24  # an image: far above every encoder, and no bomb
 
 
 def import_features(
@@ -34,13 +38,8 @@ def import_features(
     Two imported caches count as made by one encoder only if the caller says so by the same `encoder`:
     the files cannot tell. Values outside float16's range are refused.
     """
-    array = _read_array(features)
     table = canonical_manifest(read_text_table(manifest, REQUIRED), str(manifest))
-    if table.height != array.shape[0]:
-        raise InputError(
-            f"{features}: expected features of {table.height} images, one for each row of {manifest},"
-            f" found {array.shape[0]}"
-        )
+    array = _read_array(features, table.height, str(manifest))
     _refuse_out_of_range(array, table["image_id"].to_list(), features)
     fingerprint = _fingerprint(_file_sha256(features), encoder)
     with create_cache(out, table, array.shape[1], array.shape[2], fingerprint, shard_images) as writer:
@@ -49,23 +48,52 @@ def import_features(
     return open_cache(out)
 
 
-def _read_array(path: Path) -> NDArray[Any]:
+def _read_array(path: Path, images: int, manifest: str) -> NDArray[Any]:
     try:
+        shape = _shape_of(path)
+        if len(shape) not in (2, 3) or 0 in shape:
+            raise InputError(f"{path}: expected features [image, dim] or [image, view, dim], found {shape}")
+        if shape[0] != images:
+            raise InputError(
+                f"{path}: expected features of {images} images, one for each row of {manifest},"
+                f" found {shape[0]}"
+            )
+        if math.prod(shape[1:]) > _MOST_NUMBERS:
+            raise InputError(f"{path}: expected at most {_MOST_NUMBERS} numbers an image, found {shape[1:]}")
         array = _open_array(path)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable .npy or .npz file of numbers ({error})") from error
     if array.dtype.kind != "f":
         raise InputError(f"{path}: expected floating-point features, found {array.dtype}")
-    shape = array.shape
-    if array.ndim == 2:  # noqa: PLR2004
-        array = array[:, np.newaxis, :]
-    if array.ndim != 3 or 0 in array.shape:  # noqa: PLR2004
-        raise InputError(f"{path}: expected features [image, dim] or [image, view, dim], found {shape}")
-    return array
+    return array[:, np.newaxis, :] if array.ndim == 2 else array  # noqa: PLR2004
+
+
+def _shape_of(path: Path) -> tuple[int, ...]:
+    """Return the shape that the file says its array has, before anything of it is unpacked."""
+    with path.open("rb") as file:
+        if file.read(len(_ZIP)) != _ZIP:
+            return _header_shape(file)
+        with zipfile.ZipFile(file) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if KEY not in names:
+                raise InputError(f"{path}: expected an array {KEY!r}, found {', '.join(names) or 'none'}")
+            with archive.open(f"{KEY}.npy") as member:
+                return _header_shape(member)
+
+
+def _header_shape(file: IO[bytes]) -> tuple[int, ...]:
+    if isinstance(file, io.BufferedReader):
+        file.seek(0)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects, which could run any code")
+    return tuple(shape)
 
 
 def _open_array(path: Path) -> NDArray[Any]:
@@ -75,10 +103,6 @@ def _open_array(path: Path) -> NDArray[Any]:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         file.seek(0)
         with np.load(file, allow_pickle=False) as arrays:
-            if KEY not in arrays.files:
-                raise InputError(
-                    f"{path}: expected an array {KEY!r}, found {', '.join(arrays.files) or 'none'}"
-                )
             return np.asarray(arrays[KEY])
 
 

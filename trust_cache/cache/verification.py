@@ -24,7 +24,8 @@ from trust_cache.cache.store import DamagedError
 class Problem:
     """One thing that is wrong with a cache.
 
-    kind: unreadable, manifest, unfinished, lacking, deleted, truncated, index, checksum, marks, not-finite.
+    kind: unreadable, link, manifest, unfinished, lacking, deleted, truncated, index, checksum, marks,
+    not-finite.
     """
 
     kind: str

@@ -1,5 +1,6 @@
 """The Zarr backend: a folder (fast, durable) or anything zarr-python opens by URL."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from trust_cache.base.documents import parse_json
 from trust_cache.base.durable import PARTIAL, refusals_in_words, write_durably
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import is_url
 from trust_cache.cache.columns import columns_of
 from trust_cache.cache.layout import FORMAT, Description, Features, Layout, read_description
 from trust_cache.cache.store import Columns, DamagedError, ShardPlace, bytes_of, read_place
@@ -231,9 +233,19 @@ class LocalZarrStore(ZarrStore):
         return str(metadata["chunk_key_encoding"]["configuration"]["separator"])
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse a cache with links in it: what they name may lie anywhere, and is not what was written here."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if Path(parent, name).is_symlink():
+                raise DamagedError(f"{folder}: {name} is a link; a cache holds files only", "link")
+
+
 def open_zarr(source: str, *, writable: bool = False) -> ZarrStore:
     """Open a cache in Zarr: directly where it is a local folder in our layout, else through zarr-python."""
-    if "://" not in source and _is_ours(Path(source)):
+    if not is_url(source):
+        refuse_links(Path(source))
+    if not is_url(source) and _is_ours(Path(source)):
         return LocalZarrStore(source, writable=writable)
     return ZarrStore(source, writable=writable)
 

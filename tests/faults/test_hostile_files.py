@@ -1,0 +1,111 @@
+"""Files that mean harm: refused with a reason, nothing of them runs, nothing is written elsewhere."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.cache.material import some_features, write_cache
+from trust_cache.base.errors import InputError
+from trust_cache.cache.importing import import_features
+from trust_cache.cache.reading import open_cache
+from trust_cache.cache.verification import verify_cache
+from trust_cache.images.preprocess import preprocess
+
+IDS = (
+    "../../escaped",
+    "/escaped",
+    "..",
+    "a/../../escaped",
+    "C:\\escaped",
+    "\\\\server\\share",
+    "nul\u2028",
+    "x" * 180,
+)
+
+
+def manifest_of(folder: Path, ids: tuple[str, ...]) -> Path:
+    rows = "".join(f'"{name}",{n},0,L,CC,absent.dcm\n' for n, name in enumerate(ids))
+    path = folder / "manifest.csv"
+    path.write_text(f"image_id,case_id,label,laterality,projection,path\n{rows}", encoding="utf-8")
+    return path
+
+
+def test_ids_stay_in_the_output_folder(manifest: Path, tmp_path: Path) -> None:
+    source = max(manifest.parent.rglob("*.dcm"), key=lambda path: path.stat().st_size)
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    path = manifest_of(inside, IDS)
+    path.write_text(path.read_text(encoding="utf-8").replace("absent.dcm", str(source)), encoding="utf-8")
+    done = preprocess(path, inside / "png", workers=1)
+    assert not done.failures
+    assert len(list((inside / "png").glob("*.png"))) == len(IDS)
+    everything = {found for found in tmp_path.rglob("*") if found.is_file()}
+    assert all(found.parent in (inside, inside / "png") for found in everything)
+
+
+@pytest.mark.parametrize("part", ["features/c.1.0.0", "marks/c.1.0", "features", "zarr.json"])
+def test_links_in_a_zarr_cache(tmp_path: Path, part: str) -> None:
+    cache = tmp_path / "cache.zarr"
+    write_cache(cache, some_features(10))
+    elsewhere = tmp_path / "elsewhere"
+    (cache / part).rename(elsewhere)
+    (cache / part).symlink_to(elsewhere)
+    assert [problem.kind for problem in verify_cache(cache)] == ["link"]
+    with pytest.raises(InputError, match="is a link; a cache holds files only"):
+        open_cache(cache)
+
+
+@pytest.mark.parametrize("how", ["external link", "soft link", "external storage", "virtual"])
+def test_links_in_an_hdf5_cache(tmp_path: Path, how: str) -> None:
+    cache = tmp_path / "cache.h5"
+    write_cache(cache, some_features(10))
+    (tmp_path / "elsewhere.bin").write_bytes(bytes(10 * 3 * 8 * 2))
+    with h5py.File(cache, "r+") as file:
+        shape = file["features"].shape
+        file.move("features", "hidden")
+        if how == "external link":
+            file["features"] = h5py.ExternalLink("other.h5", "/features")
+        elif how == "soft link":
+            file["features"] = h5py.SoftLink("/hidden")
+        elif how == "virtual":
+            layout = h5py.VirtualLayout(shape=shape, dtype="<f2")
+            layout[:] = h5py.VirtualSource("other.h5", "features", shape=shape)
+            file.create_virtual_dataset("features", layout)
+        else:
+            outside = [(str(tmp_path / "elsewhere.bin"), 0, h5py.h5f.UNLIMITED)]
+            file.create_dataset("features", shape, "<f2", external=outside)
+    with pytest.raises(InputError):
+        open_cache(cache)
+    (problem,) = verify_cache(cache)
+    assert problem.sentence
+
+
+def test_pickles_in_arrays_never_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+
+    class Hostile:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (eval, (f"__import__('pathlib').Path({str(mark)!r}).touch()",))
+
+    manifest = manifest_of(tmp_path, ("a",))
+    for name, save in (("f.npy", np.save), ("f.npz", lambda path, array: np.savez(path, features=array))):
+        save(tmp_path / name, np.array([[Hostile()]], dtype=object))  # type: ignore[operator]
+        with pytest.raises(InputError, match="not a readable"):
+            import_features(tmp_path / name, manifest, tmp_path / "cache.zarr")
+    assert not mark.exists()
+    assert not (tmp_path / "cache.zarr").exists()
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 40), (1 << 40, 8), (1, 1 << 30, 1 << 30)])
+def test_an_array_that_says_it_is_huge_is_not_unpacked(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    header = io.BytesIO()
+    described = {"descr": "<f2", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    with zipfile.ZipFile(tmp_path / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("features.npy", header.getvalue() + bytes(1 << 20))
+    with pytest.raises(InputError, match="expected"):
+        import_features(tmp_path / "f.npz", manifest_of(tmp_path, ("a",)), tmp_path / "cache.zarr")
