@@ -19,6 +19,7 @@ from trust_cache_cli import (
     images,
     manifests,
     planning,
+    reports,
     rivals,
     sweeps,
     training,
@@ -73,6 +74,7 @@ training.register(app)
 certificates.register(app)
 comparisons.register(app)
 external.register(app)
+reports.register(app)
 sweeps.register(app)
 trajectories.register(app)
 planning.register(app)

@@ -16,6 +16,11 @@ def name_of(configuration: str | None) -> str:
     return "scores" if configuration is None else configuration
 
 
+def target_header(target: str) -> str:
+    """Name the column of a target's dismissal as the paper does."""
+    return f"Case @{target} target"
+
+
 def bound_name(delta: float) -> str:
     """Name the bound as the paper does: CPU99 is the one-sided 99 % Clopper-Pearson upper bound."""
     return f"CPU{confidence(delta)[:-1]}"
@@ -47,7 +52,7 @@ def paper_table(certification: Certification) -> Table:
         rows.append(tuple(cells))
     header = ["Configuration"]
     for target in settings.targets:
-        header += [f"Case @{whole_percent(target)} target", bound_name(settings.delta)]
+        header += [target_header(whole_percent(target)), bound_name(settings.delta)]
     header.append("Case AUROC")
     header += [f"Image dismissal at τ{100 * target:.6g}" for target in settings.targets]
     first = certification.points[0]

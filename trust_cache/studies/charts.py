@@ -90,10 +90,15 @@ def render_chart(chart: alt.TopLevelMixin, suffix: str) -> bytes:
 
     The same chart gives the same bytes, and nothing is fetched from anywhere.
     """
+    return render_spec(chart.to_dict(), suffix)
+
+
+def render_spec(spec: dict[str, Any], suffix: str) -> bytes:
+    """Return a chart's Vega-Lite specification in one of those forms."""
     known = ", ".join(_RENDERERS)
     if suffix.lower() not in _RENDERERS:
         raise InputError(f"a figure: expected a name that ends in {known}, found {suffix!r}")
-    return _RENDERERS[suffix.lower()](chart.to_dict())
+    return _RENDERERS[suffix.lower()](spec)
 
 
 def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Putting things into one HTML file safely: JSON, downloads, scripts and the policy that allows only them."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import altair as alt
+import vl_convert
+from markupsafe import Markup, escape
+
+TEMPLATES = Path(__file__).with_name("templates")
+_MEDIA = {
+    ".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".tex": "application/x-tex",
+}  # fmt: skip
+_IN_ADDRESSES = ",;:/?@=+$!*()~._-'"  # besides letters and digits: as they are
+# What would end a script element, start a comment in it, or end a line of JavaScript.
+_IN_SCRIPTS = str.maketrans(
+    {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"}
+)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A download that is in the page itself."""
+
+    name: str
+    href: str
+    text: str
+
+
+def download(name: str, content: bytes, text: str) -> Link:
+    """Return a link that saves `content` as a file; it works without scripts."""
+    media = _MEDIA[Path(name).suffix]
+    return Link(name, f"data:{media};charset=utf-8,{quote(content, safe=_IN_ADDRESSES)}", text)
+
+
+def embedded_json(document: object) -> Markup:
+    """Return a document as JSON that nothing in it can break out of."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.translate(_IN_SCRIPTS).encode(errors="backslashreplace").decode())  # noqa: S704
+
+
+def with_code(sentence: str) -> Markup:
+    """Return a sentence with what stands between backticks as code, everything escaped."""
+    parts = (
+        Markup("<code>{}</code>").format(part) if position % 2 else escape(part)
+        for position, part in enumerate(sentence.split("`"))
+    )
+    return Markup("").join(parts)
+
+
+def embedded_script(text: str) -> Markup:
+    """Return a script of ours or of Vega for a script element."""
+    if "</script" in text.lower() or "<!--" in text:
+        raise AssertionError("a script that would end its own element")
+    return Markup(text)  # noqa: S704
+
+
+@cache
+def chart_bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, of the version that altair writes for."""
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
+
+
+def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """Return a policy that allows these very scripts and styles, no evaluation, and no request at all."""
+    return (
+        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

@@ -1,0 +1,89 @@
+"""The essentials of a run for a terminal: sentences, verdicts, and the course of tau as a sparkline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
+from trust_cache.certificate.tables import NOT_AVAILABLE, bound_name, name_of, reasons, sentences
+from trust_cache.report.evidence import Evidence
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Essentials:
+    """What `show` prints."""
+
+    title: str
+    table: Table
+    sentences: tuple[str, ...]  # of the configuration that leads, and why it has none
+    reasons: tuple[str, ...]
+    courses: tuple[str, ...]  # tau by epoch, a line for each configuration
+    warnings: tuple[str, ...]
+    limits: tuple[str, ...]
+
+
+def essentials(evidence: Evidence) -> Essentials:
+    """Gather what a terminal can show of a certified run."""
+    cohort, certification = evidence.cohort, evidence.certification
+    leading = replace(certification, points=tuple(evidence.points_of(evidence.leading)))
+    size = f"{cohort.cases:,} cases, {cohort.positives:,} with cancer"
+    return Essentials(
+        title=f"{evidence.name}: {size}, {evidence.kind} scores",
+        table=_table(evidence),
+        sentences=tuple(sentences(leading)),
+        reasons=tuple(reasons(leading)),
+        courses=tuple(_courses(evidence.record.thresholds)),
+        warnings=certification.warnings,
+        limits=certification.limits,
+    )
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw numbers as a line of blocks from the lowest to the highest; equal ones as a low line."""
+    low, high = min(values), max(values)
+    if low == high:
+        return _BLOCKS[0] * len(values)
+    last = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round(last * (value - low) / (high - low))] for value in values)
+
+
+def _table(evidence: Evidence) -> Table:
+    delta = evidence.certification.settings.delta
+    rows = tuple(
+        (
+            name_of(point.configuration),
+            whole_percent(point.target),
+            "met" if point.met else NOT_AVAILABLE,
+            NO_NUMBER if point.tau is None else f"{point.tau:.6g}",
+            percent(point.dismissal) if point.met else NOT_AVAILABLE,
+            percent(point.bound) if point.met else NOT_AVAILABLE,
+            f"{point.positives_dismissed:,} of {point.positives:,}",
+            percent(point.recall),
+        )
+        for point in evidence.certification.points
+    )
+    header = (
+        "Configuration", "Target", "Verdict", "τ", "Dismissed", bound_name(delta), "Cancers missed", "Recall",
+    )  # fmt: skip
+    first = evidence.certification.points[0]
+    title = (
+        f"On {first.cases:,} evaluation cases, {first.positives:,} with cancer ({percent(first.prevalence)})"
+    )
+    return Table(title, header, rows)
+
+
+def _courses(thresholds: pl.DataFrame | None) -> list[str]:
+    """Describe the median tau over the folds by epoch."""
+    if thresholds is None:
+        return []
+    lines = []
+    for (name,), rows in thresholds.group_by("configuration", maintain_order=True):
+        course = rows.group_by("epoch").agg(pl.col("tau").median()).sort("epoch")["tau"].to_list()
+        lines.append(
+            f"{name}  {sparkline(course)}  {course[0]:.4g} to {course[-1]:.4g}"
+            f" (median of {rows['fold'].n_unique()} folds, {len(course)} epochs)"
+        )
+    return lines
