@@ -69,7 +69,7 @@ def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
 def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
     chosen = [command for command in commands() if STAGE_TWO.search(command)]
     names = [command.split()[1] for command in chosen]
-    assert names == ["simulate", "fit-heads", "certify", "sweep", "compare"]
+    assert names == ["simulate", "fit-heads", "certify", "sweep", "compare", "report", "show"]
     for command in chosen:
         # The cohort at a tenth of its size: the whole is what `make bench` is for.
         smaller = ["--cases", "600"] if " simulate " in command else []
@@ -102,7 +102,7 @@ def test_make_targets_exist() -> None:
 
 def test_options_in_the_readme_exist(run: Run) -> None:  # noqa: F811
     shown = " ".join(
-        run(command, "--help").out for command in ("certify", "fit-heads", "preprocess", "extract")
+        run(command, "--help").out for command in ("certify", "fit-heads", "preprocess", "extract", "report")
     )
     options = set(re.findall(r"`--([a-z-]+)", README.read_text())) - {"out"}
     assert options >= {"by", "prevalence", "resplits", "rule", "json", "target"}

@@ -1,0 +1,108 @@
+"""Laws of the explorer: every number is the library's, at every stop; no positive falls between two stops."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.report.material import make_run
+from trust_cache.base.text_tables import percent, whole_percent
+from trust_cache.certificate.certify import certify
+from trust_cache.certificate.folder import write_certification
+from trust_cache.certificate.points import Threshold, count, describe
+from trust_cache.report.evidence import Evidence, Options, gather
+from trust_cache.report.explorer import explorer_document, explorer_targets, slider_stops
+from trust_cache.report.folders import Folders
+from trust_cache.statistics.rules import Allowance
+from trust_cache.statistics.thresholds import select_threshold
+
+TARGETS = (0.98, 0.9)
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    run = make_run(tmp_path_factory.mktemp("made") / "run", configurations=("ce", "closed-loop"), cases=700)
+    (found,) = gather(Folders(run), Options(targets=TARGETS, prevalence=0.005))
+    return found
+
+
+def test_stops_hold_every_positive_the_next_score_and_the_certified(evidence: Evidence) -> None:
+    cohort = evidence.cohort
+    for index in range(2):
+        points = evidence.points_of(index)
+        stops = slider_stops(cohort, index, [point.tau for point in points if point.tau is not None])
+        assert np.all(np.diff(stops) > 0)
+        scores = np.sort(cohort.scores[index])
+        assert {point.tau for point in points} <= set(stops)
+        for score in cohort.scores[index][cohort.labels == 1]:
+            assert score in stops
+            above = scores[scores > score]
+            assert (above[0] if above.size else np.nextafter(scores[-1], np.inf)) in stops
+        assert not np.any(scores < stops[0])
+        assert np.all(scores < stops[-1])
+
+
+def test_no_positive_falls_between_two_stops(evidence: Evidence) -> None:
+    """From one stop to the next the misses change by the ties of one score at most."""
+    for index, series in enumerate(explorer_document(evidence)["series"]):
+        members = evidence.certification.split.evaluation
+        positives = evidence.cohort.scores[index][members & (evidence.cohort.labels == 1)]
+        _, ties = np.unique(positives, return_counts=True)
+        assert np.diff(series["missed"]).max() <= ties.max()
+
+
+def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> None:
+    cohort, split, terms = evidence.cohort, evidence.certification.split, evidence.terms
+    document = explorer_document(evidence)
+    parts = document["parts"]
+    for index, series in enumerate(document["series"]):
+        scores, labels = (values[split.evaluation] for values in (cohort.scores[index], cohort.labels))
+        searched = cohort.scores[index][split.search]
+        for stop, tau in enumerate(series["tau"]):
+            threshold = Threshold("", 0.98, tau, 0, 0, Allowance(0, 1))
+            point = describe(count(scores, labels, tau), threshold, terms)
+            missed = series["missed"][stop]
+            assert (series["dismissed"][stop], missed) == (point.dismissed, point.positives_dismissed)
+            assert series["bound"][stop] == point.bound
+            assert series["bound_text"][stop] == percent(point.bound)
+            assert series["dismissal"][stop] == percent(point.dismissal)
+            assert series["omission"][stop] == percent(point.false_omission_rate)
+            assert parts["evaluation"]["recall"][missed] == percent(point.recall)
+            assert parts["evaluation"]["recall_lower"][missed] == percent(point.recall_lower)
+            assert series["assumed_omission"][stop] == percent(point.assumed_false_omission_rate_upper, 4)
+            below = count(searched, cohort.labels[split.search], tau)
+            assert series["search_dismissed"][stop] == below.dismissed
+            assert series["search_missed"][stop] == below.positives_dismissed
+            assert float(series["saved"][stop]) + float(series["reviewed"][stop]) == pytest.approx(
+                1000, abs=0.11
+            )
+
+
+def test_images_are_those_below_the_case_threshold(evidence: Evidence) -> None:
+    for index, series in enumerate(explorer_document(evidence)["series"]):
+        for certified, point in zip(series["certified"], evidence.points_of(index), strict=True):
+            assert series["image_dismissal"][certified["stop"]] == percent(point.image_dismissal)
+
+
+def test_targets_stop_where_the_rule_puts_the_threshold(evidence: Evidence) -> None:
+    targets = explorer_targets(TARGETS)
+    assert set(TARGETS) <= set(targets)
+    assert targets == sorted(targets)
+    search = evidence.certification.split.search
+    document = explorer_document(evidence)
+    assert document["targets"] == [whole_percent(target) for target in targets]
+    for index, series in enumerate(document["series"]):
+        for target, stop in zip(targets, series["targets"], strict=True):
+            tau = select_threshold(
+                evidence.cohort.scores[index][search], evidence.cohort.labels[search], target
+            )
+            assert series["tau"][stop] == tau
+
+
+def test_a_rule_without_a_threshold_has_no_stop(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", configurations=("ce",), cases=400, positives=30)
+    write_certification(certify(run, rule="ltt"), tmp_path / "certified")
+    (found,) = gather(Folders(run, certified=(tmp_path / "certified",)), Options())
+    (series,) = explorer_document(found)["series"]
+    assert series["targets"][-1] is None
+    assert all(item["stop"] is None and "infeasible" in item["reason"] for item in series["certified"])
