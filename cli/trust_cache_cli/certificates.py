@@ -1,17 +1,20 @@
 """The commands certify and verify."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trust_cache.base.errors import InputError
 from trust_cache_cli.options import AsJson, Log, Verbose
 from trust_cache_cli.output import console, note, progress, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.certificate.certify import Certification
+    from trust_cache.service.models.certification import ModelCertification
 
 DISAGREES = 1
+NOT_ATTACHED = 1
 
 CERTIFY_EXAMPLES = """
 **Examples**
@@ -21,6 +24,8 @@ CERTIFY_EXAMPLES = """
     trust-cache certify run/ --out certified/ --target 0.98 --by site --resplits 200
 
     trust-cache certify scores.csv --out certified/ --rule ltt --prevalence 0.005 --json
+
+    trust-cache certify --model model/ --cache new.zarr --out certified/ --attach
 """
 VERIFY_EXAMPLES = """
 **Example**
@@ -36,14 +41,27 @@ def register(app: typer.Typer) -> None:
 
 
 def certify(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     scores: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="A run folder, or a CSV with case_id, label, score (and optionally configuration,"
             " image_id, further columns), one row per image or case."
         ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Instead of scores: a model folder, whose head scores --cache."),
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(metavar="CACHE", help="With --model: a cache of cases that it never saw.")
+    ] = None,
+    attach: Annotated[
+        bool,
+        typer.Option(
+            "--attach", help="With --model: put the certificate and its threshold into the model folder."
+        ),
+    ] = False,
     target: Annotated[
         list[float] | None,
         typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
@@ -75,34 +93,69 @@ def certify(
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
 
     A target that is not met on the evaluation subset is printed as N/A; that is a result. The files
-    always carry the counts.
+    always carry the counts. With --model the scores are made first, by a model's head on a cache of new
+    cases; the default target is then the model's own. With --attach the exit code is 1 if there was nothing
+    to attach.
     """
-    from trust_cache.base.files import refuse_foreign
-    from trust_cache.certificate.certify import certify as certify_scores
-    from trust_cache.certificate.folder import OWN, as_document, write_certification
+    from trust_cache.certificate.folder import as_document
 
-    refuse_foreign(out, own=OWN)
+    terms = {"delta": delta, "seed": seed, "split": split, "by": by, "prevalence": prevalence}
+    terms |= {"resplits": resplits, "rule": rule}
+    attached = None
     with progress("resplits", resplits) as advance:
-        certification = certify_scores(
-            scores,
-            targets=tuple(target or (0.98, 0.95)),
-            delta=delta,
-            seed=seed,
-            split=split,
-            by=by,
-            prevalence=prevalence,
-            resplits=resplits,
-            rule=rule,
-            advance=advance,
-        )
-    kept = write_certification(certification, out)
+        if model is not None or cache is not None or attach:
+            made = _certify_model(scores, model, cache, out, target, attach, terms | {"advance": advance})
+            certification, kept, attached = made.certification, made.kept, made
+        else:
+            certification, kept = _certify_scores(scores, out, target, terms | {"advance": advance})
     if kept is not None:
         note(f"{out} held other results: they are kept in {kept}")
     warn(certification.warnings)
     if json:
         show_json(as_document(certification))
-        return
-    show_certification(certification, out)
+    else:
+        show_certification(certification, out)
+    if attached is not None and attach:
+        _say_attached(attached, model)
+
+
+def _certify_scores(
+    scores: Path | None, out: Path, targets: list[float] | None, terms: dict[str, Any]
+) -> "tuple[Certification, Path | None]":
+    from trust_cache.base.files import refuse_foreign
+    from trust_cache.certificate.certify import certify as certify_scores
+    from trust_cache.certificate.folder import OWN, write_certification
+
+    if scores is None:
+        raise InputError("expected scores (a CSV file or a run folder), or --model with --cache, found none")
+    refuse_foreign(out, own=OWN)
+    certification = certify_scores(scores, targets=tuple(targets or (0.98, 0.95)), **terms)
+    return certification, write_certification(certification, out)
+
+
+def _certify_model(
+    scores: Path | None,
+    model: Path | None,
+    cache: str | None,
+    out: Path,
+    targets: list[float] | None,
+    attach: bool,
+    terms: dict[str, Any],
+) -> "ModelCertification":
+    from trust_cache.service.models.certification import certify_model
+
+    if scores is not None or model is None or cache is None:
+        raise InputError(
+            "expected either scores, or --model together with --cache (and --attach only with them)"
+        )
+    return certify_model(model, cache, out, targets=targets, attach=attach, **terms)
+
+
+def _say_attached(made: "ModelCertification", model: Path | None) -> None:
+    if not made.attached:
+        note(f"{model} is as it was, the certificate was not attached: {made.not_attached}")
+        raise typer.Exit(NOT_ATTACHED)
+    note(f"{model} is now certified; as it was before it is kept in {made.model_kept}")
 
 
 def show_certification(certification: "Certification", out: Path) -> None:

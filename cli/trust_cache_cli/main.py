@@ -17,7 +17,10 @@ from trust_cache_cli import (
     external,
     extraction,
     images,
+    machines,
     manifests,
+    models,
+    monitoring,
     planning,
     reports,
     rivals,
@@ -79,6 +82,9 @@ sweeps.register(app)
 trajectories.register(app)
 planning.register(app)
 rivals.register(app)
+models.register(app)
+monitoring.register(app)
+machines.register(app)
 demonstration.register(app)
 
 

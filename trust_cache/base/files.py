@@ -42,6 +42,17 @@ def write_file(path: Path, content: bytes) -> None:
         write_durably(path, [content])
 
 
+def write_keeping(path: Path, content: bytes) -> Path | None:
+    """Write one file; a file with other content in its place is kept under the name returned."""
+    kept = None
+    with refusals_in_words(str(path)):
+        if path.is_file() and path.read_bytes() != content:
+            kept = _free_name(path)
+            path.rename(kept)
+    write_file(path, content)
+    return kept
+
+
 def refuse_current(out: Path) -> None:
     """Refuse to put results in the place of the folder that the user is in."""
     if Path.cwd().is_relative_to(out.resolve()):

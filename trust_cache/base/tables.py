@@ -9,6 +9,7 @@ import polars as pl
 
 from trust_cache.base.errors import InputError
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 LINE = "\0line"  # the name of a column of line numbers: no file can have a column of that name
 
 
@@ -46,13 +47,37 @@ def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False)
     return table
 
 
-def write_rows(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
-    """Return the rows as a CSV file: floats by repr, null empty, booleans true and false."""
+def write_rows(
+    columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, neutral: bool = False
+) -> bytes:
+    """Return the rows as a CSV file: floats by repr, null empty, booleans true and false.
+
+    `neutral` is for files that people open in a spreadsheet: no text of theirs is taken for a formula.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_cell(row[column]) for column in columns] for row in rows)
-    return text.getvalue().encode()
+    cell = _neutral_cell if neutral else _cell
+    writer.writerows([cell(row[column]) for column in columns] for row in rows)
+    # A lone surrogate, of a file name that is not UTF-8, cannot be written as it is.
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def neutralise(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: with an apostrophe before what would begin one.
+
+    A text that begins with an apostrophe gets one too, so that `restore` finds every text again.
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def restore(text: str) -> str:
+    """Return the text that was neutralised."""
+    return text.removeprefix("'")
+
+
+def _neutral_cell(value: object) -> object:
+    return neutralise(value) if isinstance(value, str) else _cell(value)
 
 
 def _cell(value: object) -> object:

@@ -63,6 +63,31 @@ class Stored:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class DecoderState:
+    """Whether files of a transfer syntax can be decoded here, and by what."""
+
+    syntax: str  # its name and UID
+    package: str
+    version: str | None  # None: not installed
+    works: bool
+
+
+def decoder_states() -> tuple[DecoderState, ...]:
+    """Return the state of the decoder of every supported transfer syntax."""
+    states = []
+    for syntax, decoder in DECODERS.items():
+        try:
+            found = version(decoder.package)
+        except PackageNotFoundError:
+            found = None
+        name = _named(uids.UID(syntax))
+        states.append(
+            DecoderState(name, decoder.package, found, found is not None and _works(decoder, syntax))
+        )
+    return tuple(states)
+
+
 def decode(dataset: Dataset, settings: ImageSettings) -> Stored:
     """Decode a single grey frame; whatever is wrong with it is an ImageError."""
     syntax = _transfer_syntax(dataset)
@@ -108,10 +133,13 @@ def _decoder_of(syntax: uids.UID) -> Decoder:
     decoder = DECODERS.get(syntax)
     if decoder is None:
         raise ImageError("decode", _unsupported(syntax))
-    plugins = get_decoder(syntax).available_plugins if decoder.plugin else ()
-    if decoder.plugin and decoder.plugin not in plugins:
+    if not _works(decoder, syntax):
         raise ImageError("decode", f"transfer syntax {_named(syntax)} needs {_installing(decoder)}")
     return decoder
+
+
+def _works(decoder: Decoder, syntax: str) -> bool:
+    return not decoder.plugin or decoder.plugin in get_decoder(syntax).available_plugins
 
 
 def _named(syntax: uids.UID) -> str:

@@ -4,6 +4,7 @@ Only the elements named here are read: who is on the picture never enters the pr
 """
 
 import warnings
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -49,13 +50,22 @@ _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 
 def read_dataset(place: Path | str) -> Dataset:
     """Read the technical elements and the encoded pixels of a DICOM file, of the file system or a URL."""
+    return _read(place, TECHNICAL_ELEMENTS, pixels=True)
+
+
+def read_header(place: Path | str, elements: Sequence[str]) -> Dataset:
+    """Read these elements of a DICOM file and no pixels."""
+    return _read(place, elements, pixels=False)
+
+
+def _read(place: Path | str, elements: Sequence[str], *, pixels: bool) -> Dataset:
     source = _fetched(str(place)) if is_url(str(place)) else Path(place)
     start = _first_bytes(source)
     try:
         with warnings.catch_warnings():
             # pydicom's warnings quote header values, which must not reach a log.
             warnings.simplefilter("ignore")
-            return dcmread(source, specific_tags=list(TECHNICAL_ELEMENTS))
+            return dcmread(source, specific_tags=list(elements), stop_before_pixels=not pixels)
     except InvalidDicomError:
         raise ImageError("read", _why_not_dicom(start)) from None
     except OSError as error:

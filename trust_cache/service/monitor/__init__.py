@@ -1,0 +1,1 @@
+"""The certificate again when outcomes arrive, corrected for repeated looks."""
