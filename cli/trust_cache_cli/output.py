@@ -90,6 +90,37 @@ def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
+@contextmanager
+def work_bars(
+    work: str,
+) -> Iterator[tuple[Callable[[int, int], None], Callable[[float, int, str], None]]]:
+    """Show people the shards while they load, then the work with the time left and a word on it.
+
+    Yield what takes shards (done, of) and what takes the work's own (done, of, the latest word).
+    """
+    out = console(error=True)
+    if not out.is_terminal:
+        yield (lambda _done, _of: None), (lambda _done, _of, _latest: None)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[latest]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=out, transient=True) as bars:
+        loading = bars.add_task("loading shards", total=None, latest="")
+        working = bars.add_task(work, total=None, visible=False, latest="")
+
+        def on_shard(done: int, of: int) -> None:
+            bars.update(loading, total=of, completed=done)
+
+        def on_work(done: float, of: int, latest: str) -> None:
+            bars.update(working, total=of, completed=int(done), visible=True, latest=latest)
+
+        yield on_shard, on_work
+
+
 def show_json(document: object) -> None:
     """Print a document for a program to read, alone on stdout."""
     from trust_cache.base.documents import json_bytes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache_cli.options import AsJson, Log, Verbose
-from trust_cache_cli.output import console, note, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import console, note, say, show_json, show_list, show_table, warn, work_bars
 
 if TYPE_CHECKING:
     from trust_cache.studies.sweep.run import Sweep
@@ -146,28 +146,17 @@ def show_sweep(done: "Sweep") -> None:
 @contextmanager
 def sweep_bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["HeadsReport"], None]]]:
     """Show people the shards while they load, then heads with heads/s and the time left."""
-    out = console(error=True)
-    if not out.is_terminal:
-        yield (lambda _done, _of: None), (lambda _: None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[rate]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=out, transient=True) as progress:
-        loading = progress.add_task("loading shards", total=None, rate="")
-        training = progress.add_task("training heads", total=None, visible=False, rate="")
-        begin: list[float] = []
+    begin = time.monotonic()
+    with work_bars("training heads") as (show_shard, on_work):
 
         def on_shard(done: int, of: int) -> None:
-            progress.update(loading, total=of, completed=done)
-            begin[:] = [time.monotonic()]
+            nonlocal begin
+            begin = time.monotonic()  # of the training, once the last shard is there
+            show_shard(done, of)
 
         def on_heads(report: "HeadsReport") -> None:
-            seconds = time.monotonic() - begin[0]
-            rate = f"{(report.done - report.reused) / seconds:.1f} heads/s" if seconds > 0 else ""
-            progress.update(training, total=report.heads, completed=int(report.done), visible=True, rate=rate)
+            seconds = max(time.monotonic() - begin, 1e-9)
+            rate = (report.done - report.reused) / seconds
+            on_work(report.done, report.heads, f"{rate:.1f} heads/s")
 
         yield on_shard, on_heads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache_cli.options import Log, Verbose
-from trust_cache_cli.output import console, note, say, show_table, warn
+from trust_cache_cli.output import console, note, say, show_table, warn, work_bars
 
 if TYPE_CHECKING:
     from trust_cache.heads.training import EpochReport
@@ -105,26 +105,10 @@ def show_run(out: Path) -> None:
 @contextmanager
 def training_bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["EpochReport"], None]]]:
     """Show people the shards while they load, then epochs with the latest tau and the time left."""
-    out = console(error=True)
-    if not out.is_terminal:
-        yield (lambda _done, _of: None), (lambda _: None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[latest]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=out, transient=True) as progress:
-        loading = progress.add_task("loading shards", total=None, latest="")
-        training = progress.add_task("training epochs", total=None, visible=False, latest="")
-
-        def on_shard(done: int, of: int) -> None:
-            progress.update(loading, total=of, completed=done)
+    with work_bars("training epochs") as (on_shard, on_work):
 
         def on_epoch(report: "EpochReport") -> None:
             taus = ", ".join(f"tau {tau:.4f} ({name})" for name, tau in list(report.taus.items())[:1])
-            latest = f"fold {report.fold} epoch {report.epoch} {taus}"
-            progress.update(training, total=report.epochs, completed=report.done, visible=True, latest=latest)
+            on_work(report.done, report.epochs, f"fold {report.fold} epoch {report.epoch} {taus}")
 
         yield on_shard, on_epoch
