@@ -95,7 +95,7 @@ def _encoded(parts: list[Tensor], runner: Runner, dim: int, *, real: bool) -> Te
     count = sum(part.shape[0] for part in parts)
     if not real:
         return torch.zeros((count, dim), device=runner.device)
-    features = runner.encode(parts[0] if len(parts) == 1 else torch.cat(parts))
+    features = runner.encode(runner.together(parts))
     if features.shape != (count, dim):
         raise InputError(
             f"encoder: expected {dim} features of each of {count} views, found {tuple(features.shape)}"
