@@ -1,10 +1,11 @@
-"""The command doctor."""
+"""The commands doctor and estimate."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trust_cache.base.errors import InputError
 from trust_cache_cli.options import AsJson, Log, Verbose
 from trust_cache_cli.output import console, say, show_json
 
@@ -15,13 +16,21 @@ DOCTOR_EXAMPLES = """
 
     trust-cache doctor manifest.csv --views 8 --json
 """
+ESTIMATE_EXAMPLES = """
+**Examples**
+
+    trust-cache estimate manifest.csv --views 8
+
+    trust-cache estimate png/manifest.csv --views 8 --weights encoder.safetensors --device cpu --json
+"""
 _SIGNS = {"good": "✓", "note": "·", "missing": "✗"}
 _STYLES = {"good": "", "note": "", "missing": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the commands of this module."""
     app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+    app.command(epilog=ESTIMATE_EXAMPLES)(estimate)
 
 
 def doctor(
@@ -58,3 +67,43 @@ def doctor(
                     say(screen, f"      mend: {finding.mend}", style=style)
     missing = sum(finding.state == "missing" for finding in findings)
     say(screen, f"\n{missing} missing." if missing else "\nNothing is missing.")
+
+
+def estimate(
+    manifest: Annotated[Path, typer.Argument(help="A manifest of DICOM files, or of the PNGs made of them.")],
+    views: Annotated[int, typer.Option(metavar="K", help="Augmented views of each image.")] = 8,
+    weights: Annotated[
+        str, typer.Option(metavar="FILE", help="The encoder's weights; random ones take as long.")
+    ] = "random",
+    encoder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Any timm model. [Mammo-CLIP's B5]")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")] = "auto",
+    image_size: Annotated[
+        str, typer.Option(metavar="HxW", help="Height and width of the encoder's input.")
+    ] = "1520x912",
+    json: AsJson = False,
+    _verbose: Verbose = False,
+    _log: Log = None,
+) -> None:
+    """Say how large the cache of a manifest will be, and how long extracting it takes on this device.
+
+    The size is exact for a Zarr cache. The time comes from a few images of the manifest, measured now: on
+    an idle machine, with the files where they will be.
+    """
+    try:
+        from trust_cache.service.estimate.estimate import as_document, estimate_extraction, sentences
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f'estimate: needs the package {error.name}; install with pip install "trust-cache[extract]",'
+            " or ask `trust-cache doctor MANIFEST --views K` for the size alone"
+        ) from error
+
+    found = estimate_extraction(
+        manifest, views, weights=weights, encoder=encoder, device=device, image_size=image_size
+    )
+    if json:
+        show_json(as_document(found))
+    else:
+        for sentence in sentences(found):
+            say(console(), sentence)

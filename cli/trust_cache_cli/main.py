@@ -14,6 +14,7 @@ from trust_cache_cli import (
     certificates,
     comparisons,
     demonstration,
+    examinations,
     external,
     extraction,
     images,
@@ -83,6 +84,7 @@ trajectories.register(app)
 planning.register(app)
 rivals.register(app)
 models.register(app)
+examinations.register(app)
 monitoring.register(app)
 machines.register(app)
 demonstration.register(app)

@@ -1,11 +1,14 @@
 """How the PNGs of a manifest were made: by `preprocess`, as its record says, or elsewhere."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url, join, read_bytes
+from trust_cache.images.settings import ImageSettings
 
 EXTERNAL = "external"
 _RECORD = "preprocess.json"  # what `trust-cache preprocess` leaves with its PNGs
@@ -41,5 +44,14 @@ def read_origin(manifest: Path | str) -> Origin:
         raise InputError(
             f"{path}: has schema {schema}, this version reads up to {_NEWEST}; install a newer trust-cache"
         )
+    return Origin(_words(schema, settings), "; ".join(decoders) or EXTERNAL)
+
+
+def describe_preprocessing(settings: ImageSettings) -> str:
+    """Return what the fingerprint says of images that `preprocess` makes with these settings."""
+    return _words(_NEWEST, asdict(settings))
+
+
+def _words(schema: int, settings: Mapping[str, Any]) -> str:
     words = ", ".join(f"{name} {settings[name]}" for name in sorted(settings))
-    return Origin(f"trust-cache {schema}: {words}", "; ".join(decoders) or EXTERNAL)
+    return f"trust-cache {schema}: {words}"

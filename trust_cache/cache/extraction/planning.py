@@ -8,15 +8,13 @@ import torch
 from trust_cache.base.errors import InputError
 from trust_cache.cache.backends import Source, is_url, refuse_existing
 from trust_cache.cache.encoder import EncoderIdentity
-from trust_cache.cache.extraction.devices import default_batch, precision_of
+from trust_cache.cache.extraction.devices import default_batch
+from trust_cache.cache.extraction.identity import make_fingerprint
 from trust_cache.cache.extraction.opening import Plan, exists
 from trust_cache.cache.extraction.origin import read_origin
 from trust_cache.cache.extraction.recipe import ImageFile, ShardFiles
 from trust_cache.cache.extraction.records import Record
 from trust_cache.cache.extraction.settings import ExtractSettings
-from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.view_tensors import STANDARDISATION
-from trust_cache.cache.views import ViewSettings
 from trust_cache.cache.writer import CacheWriter
 from trust_cache.images.grey_png import is_dicom
 from trust_cache.manifest.table import Manifest
@@ -62,17 +60,12 @@ def make_plan(
     devices: Sequence[str],
 ) -> Plan:
     """Return the cache that the settings ask for, with its fingerprint."""
-    origin = read_origin(manifest.path)
-    fingerprint = Fingerprint(
-        encoder=identity.encoder,
-        weights_sha256=identity.weights_sha256,
+    fingerprint = make_fingerprint(
+        identity,
+        read_origin(manifest.path),
         image_size=settings.image_size,
-        preprocessing=origin.preprocessing,
-        standardisation=STANDARDISATION,
-        precision=precision_of(devices[0]),
-        view_settings=ViewSettings().words(),
         seed=settings.seed,
-        decoder=origin.decoder,
+        device=devices[0],
     )
     record = Record(
         batch=settings.batch or default_batch(devices[0]),
