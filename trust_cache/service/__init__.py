@@ -1,1 +1,1 @@
-"""What people run rather than import: the demonstration."""
+"""What people run rather than import: the demonstration, models, triage, monitoring, doctor and estimates."""
