@@ -33,7 +33,7 @@ def make_run(
     seed: int = 0,
 ) -> Path:
     """Write a run folder as fit-heads or external would."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     table = make_scores(cases, positives, configurations, images, auroc, seed)
     number = pl.col("case_id").cast(pl.Int64)
     fold = pl.lit("external") if external else (number % 5).cast(pl.String)

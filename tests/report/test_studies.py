@@ -1,4 +1,4 @@
-"""Studies on the page: what compare wrote is what is shown."""
+"""Studies on the page: what compare and sweep wrote is what is shown."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,16 @@ import pytest
 
 from tests.report.material import make_run
 from trust_cache.base.errors import InputError
+from trust_cache.cache.simulate import simulate_cache
 from trust_cache.report.comparison import read_comparison
 from trust_cache.report.evidence import Options
 from trust_cache.report.page import render_page
 from trust_cache.report.report import make_report
+from trust_cache.report.sweeping import read_sweep
 from trust_cache.studies.compare.compare import compare
 from trust_cache.studies.compare.folder import write_comparison
+from trust_cache.studies.sweep.description import describe_space
+from trust_cache.studies.sweep.run import sweep
 
 
 @pytest.fixture
@@ -46,3 +50,40 @@ def test_a_damaged_comparison_is_refused(compared: Path) -> None:
     (compared / "compare.json").write_text("[]")
     with pytest.raises(InputError, match="not a readable result of compare"):
         read_comparison(compared)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "cache.zarr"
+    simulate_cache("nlbs", out, views=1, cases=400)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("grid", "panels"),
+    [
+        (["lambda_dismiss=0,0.05", "margin=0.05,0.1,0.2"], 2),  # a heat map for each target
+        (["lr=1e-5,1e-3"], 2),
+        (["lr=1e-5,1e-3", "margin=0.1,0.2", "gamma=1,2"], 6),  # each axis for each target
+    ],
+)
+def test_a_sweep_is_shown_as_it_was_found(cache: Path, tmp_path: Path, grid: list[str], panels: int) -> None:
+    done = sweep(cache, tmp_path / "sweep", describe_space(grid, None, None, None), epochs=1, threads=1)
+    study = read_sweep(tmp_path / "sweep")
+    (figure,) = study.figures
+    assert len(figure.panels) == panels
+    (table,) = study.tables
+    for target, winner in done.winners.items():
+        rows = figure.data.filter(target=target)
+        assert rows.height == len(done.record.settings)
+        assert rows["search_dismissal"].max() == pytest.approx(winner.search_dismissal)
+        assert winner.setting in {row[0] for row in table.rows}
+    for sentence, winner in zip(study.sentences, done.winners.values(), strict=True):
+        assert winner.setting in sentence
+        assert ("N/A" in sentence) == (not winner.point.met)
+
+
+def test_an_unfinished_sweep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text('{"schema": 1, "status": "training"}')
+    with pytest.raises(InputError, match="the sweep is not finished"):
+        read_sweep(tmp_path)

@@ -89,14 +89,14 @@ def _figure(document: dict[str, Any]) -> Figure:
         )
         + ".",
         panels=tuple(panels),
-        paper=on_paper(panels),
+        paper=on_paper(panels, legend_of(_VERDICTS)),
         data=data,
         legend=legend_of(_VERDICTS),
     )
 
 
 def _intervals(rows: pl.DataFrame) -> View:
-    title = "difference in dismissal"
+    title = "difference in dismissal (percentage points)"
     x = alt.X("difference:Q", title=title, axis=percent_axis(tickCount=5))
     y = alt.Y("other:N", title=None, sort=rows["other"].to_list(), axis=name_axis())
     color = alt.Color("verdict:N", scale=scale_of(_VERDICTS), legend=None)

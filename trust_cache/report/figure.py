@@ -13,6 +13,7 @@ from trust_cache.studies.charts import colours_of, dashes_of, finish, scale_of, 
 WIDE, NARROW = 640, 300  # points; on the page a panel takes the width that it gets
 _LONGEST_LABEL = 170  # points of a name on an axis; the whole name is in the table and the data
 _COLUMNS_ON_PAPER = 2
+_LEGEND_ENTRY = 130  # points of width
 _ROWS = "\0rows:"  # marks rows that are still text
 
 View = alt.Chart | alt.LayerChart | alt.FacetChart
@@ -108,16 +109,30 @@ def _expanded(part: Any) -> Any:
     return json.loads(part.removeprefix(_ROWS)) if isinstance(part, str) and part.startswith(_ROWS) else part
 
 
-def on_paper(panels: Sequence[Panel]) -> Callable[[], alt.TopLevelMixin]:
-    """Put titled panels side by side."""
+def on_paper(panels: Sequence[Panel], legend: Sequence[LegendEntry] = ()) -> Callable[[], alt.TopLevelMixin]:
+    """Put titled panels side by side, with a legend above where there is one."""
 
     def draw() -> alt.TopLevelMixin:
         titled = [
             panel.chart.properties(title=alt.TitleParams(panel.title, limit=NARROW)) for panel in panels
         ]
-        return alt.concat(*titled, columns=_COLUMNS_ON_PAPER)
+        whole = alt.concat(*titled, columns=_COLUMNS_ON_PAPER)
+        return alt.vconcat(_legend_strip(legend), whole) if legend else whole
 
     return draw
+
+
+def _legend_strip(legend: Sequence[LegendEntry]) -> View:
+    rows = pl.DataFrame(
+        [{"place": place, "name": entry.name, "colour": entry.colour} for place, entry in enumerate(legend)]
+    )
+    x = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[0, len(legend)], nice=False))
+    base = alt.Chart(inline(rows)).encode(x=x)
+    return alt.layer(
+        base.mark_square(size=130, opacity=0.75).encode(color=alt.Color("colour:N", scale=None)),
+        base.mark_text(align="left", dx=12, fontSize=12).encode(text="name:N"),
+        view=alt.ViewConfig(stroke=None),
+    ).properties(width=_LEGEND_ENTRY * len(legend), height=16)
 
 
 def rows_of(frame: pl.DataFrame, **named: object) -> pl.DataFrame:

@@ -104,7 +104,7 @@ def _evidence(
         "sentences": [_sentence(point) for point in evidence.points_of(evidence.leading)],
         "targets": [whole_percent(target) for target in certification.settings.targets],
         "verdicts": _verdicts(evidence),
-        "warnings": certification.warnings,
+        "warnings": [with_code(text) for text in certification.warnings],
         "limits": [with_code(text) for text in certification.limits],
         "exactness": with_code(certification.limits[1]),
         "subgroups": bool(certification.subgroups),
@@ -121,10 +121,11 @@ def _study(study: Study, charts: dict[str, Any]) -> dict[str, Any]:
         "anchor": study.key,
         "heading": study.heading,
         "sentences": study.sentences,
-        "notes": study.notes,
+        "notes": [with_code(text) for text in study.notes],
         "figures": [_figure(figure, "", charts) for figure in study.figures],
         "tables": [
-            show_table(table, f"{study.key}-{number}", {}) for number, table in enumerate(study.tables, 1)
+            show_table(table, f"{study.key}-{number}", study.reasons)
+            for number, table in enumerate(study.tables, start=1)
         ],
     }
 

@@ -51,7 +51,7 @@ def level_figure(evidence: Evidence) -> Figure | None:
         )
         + ".",
         panels=tuple(panels),
-        paper=on_paper(panels),
+        paper=on_paper(panels, legend_of(_LEVELS)),
         data=data,
         legend=legend_of(_LEVELS),
     )

@@ -46,7 +46,7 @@ def distribution_figure(evidence: Evidence) -> Figure:
         alternative="Histograms of case scores for cases with and without cancer, a panel for each of"
         f" {', '.join(evidence.configurations)}, with a vertical line at each certified threshold.",
         panels=tuple(panels),
-        paper=on_paper(panels),
+        paper=on_paper(panels, legend_of(_CLASSES)),
         data=pl.concat(tables),
         legend=legend_of(_CLASSES),
     )

@@ -1,6 +1,7 @@
 """A study beside the runs, as the page shows it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from trust_cache.base.text_tables import Table
 from trust_cache.report.figure import Figure
@@ -16,3 +17,4 @@ class Study:
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)  # why a cell of a table is N/A

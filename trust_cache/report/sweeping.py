@@ -39,10 +39,15 @@ def read_sweep(folder: Path) -> Study:
         return Study(
             key="sweep",
             heading="Sweep",
-            sentences=tuple(_sentence(winners[target], point) for target, point in points.items()),
+            sentences=tuple(_sentence(winners[target], point, axes) for target, point in points.items()),
             figures=(_figure(results, axes, winners),) if axes else (),
             tables=(_table(winners, points),) if winners else (),
             notes=tuple(document["warnings"]),
+            reasons={
+                (str(winners[target]["setting"]), whole_percent(target)): point.reason
+                for target, point in points.items()
+                if point.reason is not None
+            },
         )
     except InputError:
         raise
@@ -60,7 +65,8 @@ def _results(file: Path, axes: Mapping[str, Sequence[str]]) -> pl.DataFrame:
     )
 
 
-def _sentence(winner: Mapping[str, Any], point: Point) -> str:
+def _sentence(winner: Mapping[str, Any], point: Point, axes: Mapping[str, Sequence[str]]) -> str:
+    values = ", ".join(f"{axis} {_text(winner['values'][axis])}" for axis in axes)
     result = (
         f"{percent(point.dismissal)} dismissed on evaluation, at most {percent(point.bound)} with cancer"
         f" ({percent(point.bound_corrected)} corrected for the {point.compared} points compared)"
@@ -68,8 +74,8 @@ def _sentence(winner: Mapping[str, Any], point: Point) -> str:
         else f"{NOT_AVAILABLE}: {point.reason}"
     )
     return (
-        f"At the {whole_percent(point.target)} target {winner['setting']} dismissed most search cases"
-        f" ({percent(winner['search_dismissal'])}) and was certified once: {result}."
+        f"At the {whole_percent(point.target)} target {winner['setting']} ({values}) dismissed most search"
+        f" cases ({percent(winner['search_dismissal'])}) and was certified once: {result}."
     )
 
 
@@ -90,7 +96,7 @@ def _table(winners: Mapping[float, Mapping[str, Any]], points: Mapping[float, Po
                 percent(value) if point.met else NOT_AVAILABLE
                 for value in (point.dismissal, point.bound, point.bound_corrected)
             ),
-            "met" if point.met else f"not met: {point.reason}",
+            "met" if point.met else "not met",
         )
         for target, point in points.items()
     )
