@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache.base.errors import InputError
-from trust_cache_cli.options import Log, Verbose
+from trust_cache_cli.options import Log, Resources, Scheduler, Verbose, cluster_of
 from trust_cache_cli.output import console, say, warn
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ EXAMPLES = """
 
     trust-cache extract png/manifest.csv --weights encoder.safetensors --out cache.zarr --device cuda:0,cuda:1
 
+    trust-cache extract s3://b/png/manifest.csv --weights /nfs/encoder.safetensors --out s3://b/cache.zarr \
+--scheduler tcp://host:8786 --resources GPU=1
+
     trust-cache extract png/manifest.csv --weights random --out trial.zarr --image-size 152x92 --views 2
 """
 
@@ -41,7 +44,9 @@ def extract(
         str,
         typer.Option(metavar="FILE", help="What `trust-cache weights` wrote, or the word random."),
     ],
-    out: Annotated[str, typer.Option(metavar="CACHE", help="The cache to write or to go on with.")],
+    out: Annotated[
+        str, typer.Option(metavar="CACHE", help="The cache to write or to go on with; a path or a URL.")
+    ],
     views: Annotated[int, typer.Option(metavar="K", help="Augmented views of each image.")] = 8,
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Any timm model. [Mammo-CLIP's B5]")
@@ -66,6 +71,8 @@ def extract(
         int | None, typer.Option(metavar="N", help="Processes. [one for each device]")
     ] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the encoder with torch.")] = False,
+    scheduler: Scheduler = None,
+    resources: Resources = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
@@ -98,7 +105,14 @@ def extract(
         compiled=compile_,
     )
     with _progress() as (on_start, on_shard, meters):
-        run = extract_all(manifest, out, settings, on_start=on_start, on_shard=on_shard)
+        run = extract_all(
+            manifest,
+            out,
+            settings,
+            cluster=cluster_of(scheduler, resources),
+            on_start=on_start,
+            on_shard=on_shard,
+        )
     _say_run(run, meters[0])
 
 
@@ -143,7 +157,7 @@ def _progress() -> Iterator[tuple[Callable[["Start"], None], Callable[["ShardRep
 
         def on_start(start: "Start") -> None:
             warn(start.remarks)
-            meters.append(Meter(start.images, start.images_before, len(start.devices)))
+            meters.append(Meter(start.images, start.images_before, start.processes))
             bar.update(task, total=start.images, completed=start.images_before)
 
         def on_shard(report: "ShardReport") -> None:

@@ -1,8 +1,11 @@
 """Files by path and by URL behave alike; what a store cannot do is a sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
+from zarr.errors import MetadataValidationError
 
 from trust_cache.base import places
 from trust_cache.base.errors import InputError, StoppedError
@@ -54,3 +57,20 @@ def test_unknown_protocols_and_missing_packages() -> None:
 def test_answers_in_words(raised: Exception, expected: type[Exception], words: str) -> None:
     with pytest.raises(expected, match=words), places.answers_in_words("s3://bucket/x"):
         raise raised
+
+
+@pytest.mark.parametrize(
+    ("error", "of_a_store"),
+    [
+        (PermissionError("Forbidden"), True),
+        (TimeoutError(), True),
+        (ImportError("Install s3fs"), True),
+        (EndpointConnectionError(endpoint_url="http://host"), True),
+        (FileNotFoundError("key"), False),
+        (ValueError("damaged"), False),
+        (json.JSONDecodeError("damaged", "", 0), False),
+        (MetadataValidationError("damaged"), False),
+    ],
+)
+def test_errors_of_a_store(error: Exception, of_a_store: bool) -> None:
+    assert places.is_of_a_store(error) is of_a_store

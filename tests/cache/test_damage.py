@@ -1,5 +1,6 @@
 """Every damage is named by verify and refused by loading."""
 
+import pickle
 from pathlib import Path
 
 import h5py
@@ -13,6 +14,7 @@ from tests.cache.material import a_manifest, some_features, write_cache
 from trust_cache.base.errors import InputError
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import open_cache
+from trust_cache.cache.store import DamagedError
 from trust_cache.cache.verification import verify_cache
 
 SHARD_FILE = "features/c.1.0.0"
@@ -167,3 +169,8 @@ def test_a_mark_that_was_cut_short_vouches_for_nothing(tmp_path: Path) -> None:
 
 def test_what_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     assert kinds(tmp_path) == [("unreadable", None)]
+
+
+def test_damage_survives_the_way_from_a_worker() -> None:
+    found = pickle.loads(pickle.dumps(DamagedError("shard 3 is truncated", "truncated")))
+    assert (type(found), str(found), found.kind) == (DamagedError, "shard 3 is truncated", "truncated")

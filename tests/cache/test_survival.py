@@ -133,3 +133,18 @@ def test_what_an_earlier_kill_left_is_removed_on_resuming(tmp_path: Path) -> Non
     np.testing.assert_array_equal(open_cache(out).done, [True] * 4 + [False] * 4)
     resume_cache(out).close()
     assert list(out.rglob("*.partial")) == []
+
+
+def test_a_worker_leaves_alone_what_another_is_writing(tmp_path: Path) -> None:
+    out, features = tmp_path / "cache.zarr", some_features(12)
+    write_cache(out, features, shards=[0])
+    under_way = out / "features" / "c.2.0.0.0123.partial"
+    with resume_cache(out) as holder:
+        under_way.write_bytes(b"half")
+        with resume_cache(out, locked=False, shards=[1]) as worker:
+            worker.write_shard(1, features[4:8])
+            assert (worker.is_done(1), worker.is_done(0)) == (True, False)  # of other shards it knows nothing
+        assert under_way.exists()
+        holder.write_shard(2, features[8:])
+    assert not under_way.exists()  # nobody is left who could be writing it
+    np.testing.assert_array_equal(open_cache(out).features[:], features)

@@ -21,6 +21,7 @@ _LOOK_SECONDS = 1.0  # between two looks at whether the scheduler still answers
 _COUNT_SECONDS = 5.0  # between two counts of the workers: they come and go
 # Dask itself tries an item on four workers before it gives up; each start here is four such tries.
 _STARTS = 3
+_TALKATIVE = ("distributed", "distributed.client", "tornado.application", "asyncio")  # each has a level
 _log = logging.getLogger(__name__)
 
 
@@ -80,9 +81,10 @@ class _Seats:
 @contextmanager
 def _connected(cluster: Cluster) -> Iterator[Client]:
     """Give a client; whatever the connection does, the user meets one sentence."""
-    quiet = logging.getLogger("distributed")
-    level = quiet.level
-    quiet.setLevel(logging.CRITICAL)  # its tracebacks of a lost connection are ours to tell
+    quiet = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in quiet]
+    for logger in quiet:
+        logger.setLevel(logging.CRITICAL)  # its tracebacks of a lost connection are ours to tell
     try:
         try:
             client = Client(cluster.address, timeout=cluster.connect_seconds, set_as_default=False)
@@ -101,7 +103,8 @@ def _connected(cluster: Cluster) -> Iterator[Client]:
         finally:
             client.close(timeout=2)
     finally:
-        quiet.setLevel(level)
+        for logger, level in zip(quiet, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _require_same_version(client: Client, cluster: Cluster) -> None:

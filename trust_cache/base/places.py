@@ -1,6 +1,7 @@
 """Files by path or by URL: read, written whole, listed; a store that refuses is one sentence."""
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Whose errors speak of bytes that arrived. Stores' libraries are many, and unknown here.
+_READERS = {*sys.stdlib_module_names, "numcodecs", "numpy", "polars", "zarr"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
+
+
+class RefusedError(InputError):
+    """A store that says no: wrong credentials, or too few rights."""
 
 
 def is_url(place: str) -> bool:
@@ -96,8 +103,16 @@ def answers_in_words(place: str) -> Iterator[None]:
         ) from error
 
 
-def _refused(place: str, error: Exception) -> InputError:
-    return InputError(
+def is_of_a_store(error: Exception) -> bool:
+    """Tell an error of a store (refused, unreachable) from one about the bytes that it gave."""
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return False
+    package = type(error).__module__.partition(".")[0]
+    return isinstance(error, OSError | ImportError) or package not in _READERS
+
+
+def _refused(place: str, error: Exception) -> RefusedError:
+    return RefusedError(
         f"{place}: the store refuses access ({_first_line(error)}); check its credentials"
         " and what they permit"
     )

@@ -59,10 +59,14 @@ def create_store(out: Source, description: Description, manifest: pl.DataFrame) 
     """Make a cache without features, synced; its name appears when it is whole."""
     name = os.fspath(out)
     if is_url(out):
-        try:
-            create_zarr(name, description, manifest)
-        except (OSError, ValueError, ImportError) as error:  # taken, no permission, no package for such URLs
-            raise InputError(f"{name}: cannot make a cache there ({error})") from error
+        with places.answers_in_words(name):
+            try:
+                create_zarr(name, description, manifest)
+            except (ValueError, FileNotFoundError) as error:  # taken; no such bucket
+                raise InputError(
+                    f"{name}: cannot make a cache there ({error}); remove what is there or choose another"
+                    " place"
+                ) from error
         return
     path = Path(name)
     scratch = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")

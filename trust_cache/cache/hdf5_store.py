@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -112,8 +112,8 @@ class Hdf5Store:
                 columns[name] = text[:].tolist()
         return columns
 
-    def read_marks(self) -> NDArray[np.uint8]:
-        """Read the marks [shard, byte]; zeros where a shard has none."""
+    def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:  # noqa: ARG002 - one read
+        """Read the marks [shard, byte], all of them at once; zeros where a shard has none."""
         with self._reading() as file:
             marks = file.get("marks")
             if not isinstance(marks, h5py.Dataset):
@@ -147,6 +147,9 @@ class Hdf5Store:
     def write_mark(self, shard: int, mark: bytes) -> None:
         """Write a shard's mark (zeros take it away) and force it to the disk."""
         self._write("marks", shard, shard + 1, np.frombuffer(mark, dtype=np.uint8))
+
+    def remove_partial(self) -> None:
+        """Remove nothing: the file is written in place, and its marks say what is whole."""
 
     def close(self) -> None:
         """Close the file that writing kept open."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ class DamagedError(InputError):
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        # By default only the message would travel from a worker, and the error could not be built again.
+        return type(self), (str(self), self.kind)
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ class Store(Protocol):
         """Read the manifest's columns by their names in the manifest."""
         ...
 
-    def read_marks(self) -> NDArray[np.uint8]:
-        """Read the marks [shard, byte]; zeros where a shard has none."""
+    def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:
+        """Read the marks [shard, byte], all or those of some shards; zeros where a shard has none."""
         ...
 
     def read_shard(self, shard: int, out: Features) -> None:
@@ -74,6 +78,10 @@ class WritableStore(Store, Protocol):
 
     def write_mark(self, shard: int, mark: bytes) -> None:
         """Write a shard's mark (zeros take it away) and force it to the disk."""
+        ...
+
+    def remove_partial(self) -> None:
+        """Remove what killed writers left half-written; only for the one that holds the lock."""
         ...
 
     def close(self) -> None:

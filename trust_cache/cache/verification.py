@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import RefusedError
 from trust_cache.cache.backends import Source
 from trust_cache.cache.layout import DIGEST_BYTES, finite_images
 from trust_cache.cache.reading import (
@@ -97,4 +98,7 @@ def _of_shard(cache: Cache, shard: int, image_ids: list[str]) -> list[Problem]:
 
 
 def _kind(error: InputError) -> str:
+    """Return one word for a damage; a store that refuses access is none, and its error goes on."""
+    if isinstance(error, RefusedError):
+        raise error
     return error.kind if isinstance(error, DamagedError) else "unreadable"

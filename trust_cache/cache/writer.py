@@ -1,5 +1,6 @@
 """Writing a cache: shard by shard, each whole, synced, then marked done with its checksum."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -27,10 +28,14 @@ from trust_cache.cache.store import WritableStore
 class CacheWriter:
     """Writes shards of one cache, from several threads if wanted; a context manager that holds its lock."""
 
-    def __init__(self, store: WritableStore, lock: FileLock | None) -> None:
+    def __init__(
+        self, store: WritableStore, lock: FileLock | None, shards: Sequence[int] | None = None
+    ) -> None:
         self._store = store
         self._lock = lock
-        marks = store.read_marks()
+        if lock is not None:
+            store.remove_partial()
+        marks = store.read_marks(shards)
         self._marked = marked_shards(marks)
         self._present = present_images(self.layout, marks)
 
@@ -94,6 +99,8 @@ class CacheWriter:
 
     def close(self) -> None:
         """Give the cache free for others."""
+        if self._lock is not None:
+            self._store.remove_partial()  # of workers that were killed
         self._store.close()
         if self._lock is not None:
             self._lock.release()
@@ -141,10 +148,12 @@ def resume_cache(
     fingerprint: Fingerprint | None = None,
     *,
     locked: bool = True,
+    shards: Sequence[int] | None = None,
 ) -> CacheWriter:
     """Open a cache to write its pending shards; it must have this manifest and fingerprint where given.
 
-    `locked=False` is for workers of the process that holds the lock, each with shards of its own (Zarr).
+    `locked=False` is for workers of the process that holds the lock, each with `shards` of its own (Zarr);
+    of the others' marks it then knows nothing.
     """
     lock = _acquired(source) if locked else None
     try:
@@ -154,7 +163,7 @@ def resume_cache(
                 require_same_fingerprint(fingerprint, store.description.fingerprint, str(source))
             if manifest is not None:
                 _require_same_manifest(manifest, store.description, str(source))
-            return CacheWriter(store, lock)
+            return CacheWriter(store, lock, shards)
         except BaseException:
             store.close()
             raise

@@ -1,8 +1,8 @@
 """The Zarr backend: a folder (fast, durable) or anything zarr-python opens by URL."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trust_cache.base.documents import parse_json
 from trust_cache.base.durable import PARTIAL, refusals_in_words, write_durably
 from trust_cache.base.errors import InputError
-from trust_cache.base.places import is_url
+from trust_cache.base.places import answers_in_words, is_of_a_store, is_url, join, read_bytes
 from trust_cache.cache.columns import columns_of
 from trust_cache.cache.layout import FORMAT, Description, Features, Layout, read_description
 from trust_cache.cache.store import Columns, DamagedError, ShardPlace, bytes_of, read_place
@@ -75,6 +75,11 @@ class ZarrStore:
 
     def __init__(self, source: str, *, writable: bool = False) -> None:
         self.source = source
+        if is_url(source):
+            # zarr-python asks for several files at once; where one is refused the others' requests are left
+            # open and complain when the program ends. One request before it tells.
+            with suppress(FileNotFoundError):
+                read_bytes(join(source, "zarr.json"))
         try:
             self._root = zarr.open_group(source, mode="r+" if writable else "r")
             self._features = self._array("features")
@@ -82,6 +87,7 @@ class ZarrStore:
         except InputError:
             raise
         except Exception as error:  # damaged metadata makes zarr-python raise nearly anything
+            self._refuse_silence(error)
             raise InputError(
                 f"{source}: not a feature cache: no readable Zarr group there ({error})"
             ) from error
@@ -106,7 +112,19 @@ class ZarrStore:
         except InputError:
             raise
         except Exception as error:
+            self._refuse_silence(error)
             raise DamagedError(f"{self.source}: {what} cannot be read ({error})", kind) from error
+
+    def _refuse_silence(self, error: Exception) -> None:
+        """Tell a store that refuses or does not answer from bytes that are damaged."""
+        if is_url(self.source) and is_of_a_store(error):
+            with answers_in_words(self.source):
+                raise error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with answers_in_words(self.source) if is_url(self.source) else refusals_in_words(self.source):
+            yield
 
     def read_columns(self) -> Columns:
         """Read the manifest's columns by their names in the manifest."""
@@ -116,10 +134,15 @@ class ZarrStore:
                 for name, array in self.description.columns
             }
 
-    def read_marks(self) -> NDArray[np.uint8]:
-        """Read the marks [shard, byte]; zeros where a shard has none."""
+    def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:
+        """Read the marks [shard, byte], all or those of some shards; zeros where a shard has none."""
         with self._damage_in_words("the marks", "marks"):
-            return np.asarray(self._marks[:], dtype=np.uint8)
+            if shards is None:
+                return np.asarray(self._marks[:], dtype=np.uint8)
+            marks = np.zeros((self.layout.shards, self.layout.mark_bytes), dtype=np.uint8)
+            for shard in shards:  # each is a request of its own behind a URL
+                marks[shard] = self._marks[shard]
+            return marks
 
     def read_shard(self, shard: int, out: Features) -> None:
         """Fill `out` with a shard's features; DamagedError where they are not whole."""
@@ -134,13 +157,16 @@ class ZarrStore:
     def write_shard(self, shard: int, features: Features) -> None:
         """Write a shard whole; that it is durable is the store's promise."""
         first, last = self.layout.bounds(shard)
-        with refusals_in_words(self.source):
+        with self._writing():
             self._features[first:last] = features
 
     def write_mark(self, shard: int, mark: bytes) -> None:
         """Write a shard's mark (zeros take it away)."""
-        with refusals_in_words(self.source):
+        with self._writing():
             self._marks[shard] = np.frombuffer(mark, dtype=np.uint8)
+
+    def remove_partial(self) -> None:
+        """Remove nothing: what a store behind zarr-python shows is whole."""
 
     def close(self) -> None:
         """Let go of nothing: zarr-python holds nothing open."""
@@ -154,15 +180,17 @@ class LocalZarrStore(ZarrStore):
         self._folder = Path(source)
         self._separator = self._separator_of("features")
         self._mark_separator = self._separator_of("marks")
-        if writable:
-            for name in ("features", "marks"):
-                for left in (self._folder / name).glob(f"*{PARTIAL}"):
-                    left.unlink(missing_ok=True)
 
-    def read_marks(self) -> NDArray[np.uint8]:
-        """Read the marks [shard, byte]; zeros where a shard has none."""
+    def remove_partial(self) -> None:
+        """Remove the files that killed writers left half-written; only for the one that holds the lock."""
+        for name in ("features", "marks"):
+            for left in (self._folder / name).glob(f"*{PARTIAL}"):
+                left.unlink(missing_ok=True)
+
+    def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:
+        """Read the marks [shard, byte], all or those of some shards; zeros where a shard has none."""
         marks = np.zeros((self.layout.shards, self.layout.mark_bytes), dtype=np.uint8)
-        for shard in range(self.layout.shards):
+        for shard in range(self.layout.shards) if shards is None else shards:
             try:
                 mark = self._mark_path(shard).read_bytes()
             except FileNotFoundError:

@@ -1,5 +1,7 @@
 """Which devices a word means, and the precision in which an encoder runs on them."""
 
+from collections.abc import Iterable
+
 import torch
 
 from trust_cache.base.errors import InputError
@@ -18,6 +20,18 @@ def choose_devices(word: str, processes: int | None = None) -> tuple[str, ...]:
     if processes < len(names):
         raise InputError(f"processes: expected at least {len(names)}, one for each device, found {processes}")
     return tuple(names[number % len(names)] for number in range(processes))
+
+
+def choose_cluster_device(word: str, resources: Iterable[str]) -> str:
+    """Return the device of every worker of a cluster; none of them need be one that this machine has."""
+    if word == "auto":
+        return "cuda" if any(name.upper().startswith("GPU") for name in resources) else "cpu"
+    if word not in _BATCH:
+        raise InputError(
+            f"device: expected auto, cpu or cuda on a cluster, found {word}: each of its workers has a device"
+            " of its own"
+        )
+    return word
 
 
 def precision_of(device: str) -> str:

@@ -5,10 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trust_cache.base.errors import TrustCacheError
+from trust_cache.base.errors import InputError, TrustCacheError
+from trust_cache.base.work import Cluster
 from trust_cache.cache.backends import Source
 from trust_cache.cache.encoder import EncoderIdentity, identify_encoder
-from trust_cache.cache.extraction.devices import choose_devices
+from trust_cache.cache.extraction.devices import choose_cluster_device, choose_devices
 from trust_cache.cache.extraction.ledger import FAILURES, Ledger
 from trust_cache.cache.extraction.loading import EncoderWords, load_runner
 from trust_cache.cache.extraction.opening import Opened, exists, open_or_create
@@ -18,7 +19,7 @@ from trust_cache.cache.extraction.planning import (
     refuse_impossible,
     unfinished_shards,
 )
-from trust_cache.cache.extraction.pool import Item, extract_in_processes
+from trust_cache.cache.extraction.pool import Item, extract_in_processes, extract_on_cluster
 from trust_cache.cache.extraction.recipe import Seconds, ShardFiles
 from trust_cache.cache.extraction.records import record_halving
 from trust_cache.cache.extraction.runner import Runner, torch_threads
@@ -38,6 +39,7 @@ class Start:
     images: int
     images_before: int
     devices: tuple[str, ...]
+    processes: int | None  # unknown on a cluster
     remarks: tuple[str, ...]
 
 
@@ -60,37 +62,44 @@ def extract(
     out: Source,
     settings: ExtractSettings,
     *,
+    cluster: Cluster | None = None,
     on_start: Callable[[Start], None] = lambda _start: None,
     on_shard: OnShard = lambda _report: None,
 ) -> ExtractRun:
     """Encode every image of a manifest that the cache has no features of; make the cache if there is none.
 
     A cache that is there is resumed if it has the same fingerprint and manifest. Images that fail are rows
-    of failures.csv with the cache; they are tried again at the next start.
+    of failures.csv with the cache; they are tried again at the next start. The manifest, the PNGs and `out`
+    may each lie behind a URL; a cluster's workers must reach them and the weights under the same names.
     """
     manifest = read_manifest(manifest_path, filled=("path",))
     files = image_files(manifest)
-    devices = choose_devices(settings.device, settings.processes)
-    refuse_impossible(manifest, out, files, devices)
+    devices = _devices(settings, cluster)
+    several = cluster is not None or len(devices) > 1
+    refuse_impossible(manifest, out, files, several=several)
     words = EncoderWords(settings.weights, settings.encoder, settings.seed, settings.image_size)
     identity = identify_encoder(words.weights, words.encoder, words.seed, image_size=words.image_size)
     runner = None
-    if len(devices) == 1 and not exists(out):
+    if not several and not exists(out):
         # Before a new cache is made: weights that do not fit leave nothing behind.
         runner = load_runner(words, devices[0], compiled=settings.compiled)
     opened = open_or_create(make_plan(manifest, out, settings, identity, devices))
     with opened.writer as writer:
         before, todo = writer.images_done, unfinished_shards(writer, files)
-        on_start(Start(writer.layout.images, before, devices, opened.remarks))
+        processes = None if cluster else len(devices)
+        on_start(Start(writer.layout.images, before, devices, processes, opened.remarks))
         ledger = Ledger(out, todo, on_shard)
         try:
-            if todo and len(devices) == 1:
+            if todo and not several:
                 runner = runner or load_runner(words, devices[0], compiled=opened.record.compiled)
                 _extract_here(out, todo, settings, runner, opened, ledger)
             elif todo:
                 workers = settings.decoding_threads(len(devices))
                 item = Item(str(out), tuple(todo), settings.recipe, words, opened.record, workers, devices)
-                extract_in_processes(item, ledger.enter)
+                if cluster is None:
+                    extract_in_processes(item, ledger.enter)
+                else:
+                    extract_on_cluster(item, cluster, ledger.enter)
         except BaseException:
             with suppress(TrustCacheError, OSError):  # the first error is the one to tell
                 ledger.write()
@@ -102,6 +111,14 @@ def extract(
     return ExtractRun(
         str(out), layout, identity, before, done, ledger.failures, failures_file, ledger.seconds
     )
+
+
+def _devices(settings: ExtractSettings, cluster: Cluster | None) -> tuple[str, ...]:
+    if cluster is None:
+        return choose_devices(settings.device, settings.processes)
+    if settings.processes is not None:
+        raise InputError("processes: expected none with a cluster, whose workers are the processes")
+    return (choose_cluster_device(settings.device, cluster.resources),)
 
 
 def _extract_here(

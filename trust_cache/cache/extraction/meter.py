@@ -10,7 +10,11 @@ class Meter:
     """Adds up reports of shards against the clock."""
 
     def __init__(
-        self, images: int, images_before: int, processes: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        images: int,
+        images_before: int,
+        processes: int | None,  # unknown on a cluster, whose workers come and go
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.images = images
         self.done = images_before
@@ -37,8 +41,10 @@ class Meter:
         return self._made / self.elapsed
 
     @property
-    def busy(self) -> float:
-        """The share of the time in which the devices were at work."""
+    def busy(self) -> float | None:
+        """The share of the time in which the devices were at work, if their number is known."""
+        if self._processes is None:
+            return None
         return min(1.0, self._seconds.encode / (self.elapsed * self._processes))
 
     @property
@@ -55,4 +61,5 @@ class Meter:
             for name, seconds in (("decode", spent.decode), ("encode", spent.encode), ("write", spent.write))
         )
         rate = f"{self.rate:.1f} images/s" if self.rate >= 1 else f"{60 * self.rate:.1f} images/min"
-        return f"{rate}, device busy {100 * self.busy:.0f}% ({split})"
+        busy = "" if self.busy is None else f", device busy {100 * self.busy:.0f}%"
+        return f"{rate}{busy} ({split})"

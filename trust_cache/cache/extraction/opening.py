@@ -1,12 +1,14 @@
 """Opening the cache of an extraction: a new one, or the one to go on with, told apart by itself."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from trust_cache.base.errors import InputError
-from trust_cache.cache.backends import Source, is_url, open_store, refuse_existing
+from trust_cache.base.places import list_names
+from trust_cache.cache.backends import Source, is_url, refuse_existing
 from trust_cache.cache.extraction.records import Record, read_record, write_record
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.layout import SHARD_IMAGES
@@ -37,13 +39,7 @@ class Opened:
 
 def exists(out: Source) -> bool:
     """Tell whether there is something under a cache's name already."""
-    if not is_url(out):
-        return Path(out).exists()
-    try:
-        open_store(out)
-    except InputError:
-        return False
-    return True
+    return bool(list_names(os.fspath(out))) if is_url(out) else Path(out).exists()
 
 
 def open_or_create(plan: Plan) -> Opened:

@@ -25,15 +25,13 @@ def image_files(manifest: Manifest) -> list[ImageFile]:
     return [ImageFile(image.image_id, image.location or "") for image in manifest.images()]
 
 
-def refuse_impossible(
-    manifest: Manifest, out: Source, files: Sequence[ImageFile], devices: Sequence[str]
-) -> None:
+def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile], *, several: bool) -> None:
     """Refuse a place that can hold no such cache, and a manifest whose files are not PNGs at all."""
     if not exists(out):
         refuse_existing(out)
-    if len(devices) > 1 and not is_url(out) and Path(out).suffix == ".h5":
+    if several and not is_url(out) and Path(out).suffix == ".h5":
         raise InputError(
-            f"{out}: expected a .zarr cache for {len(devices)} processes, found .h5, which has one writer;"
+            f"{out}: expected a .zarr cache for several processes, found .h5, which has one writer;"
             " convert it afterwards with `trust-cache cache convert`"
         )
     local = [Path(file.location) for file in files if not is_url(file.location)]
