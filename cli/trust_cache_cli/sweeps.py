@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.options import AsJson, Log, Resources, Scheduler, Verbose, cluster_of
 from trust_cache_cli.output import console, note, say, show_json, show_list, show_table, warn, work_bars
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EXAMPLES = """
 
     trust-cache sweep cache.zarr --grid lr=1e-5..1e-3:log --grid margin=0..0.3 --random 50 --out sweep/
 
-    trust-cache sweep cache.zarr --file sweep.toml --out sweep/
+    trust-cache sweep cache.zarr --file sweep.toml --out sweep/ --scheduler tcp://host:8786
 
 An axis is `name=value,value,...`; `name=low..high:count` (evenly) or `name=low..high:log:count` are that many
 values; without a count a range is for --random. A file has the same as `[grid]`: `margin = [0.05, 0.1]`,
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    cache: Annotated[str, typer.Argument(help="A cache of features: a .zarr folder or an .h5 file.")],
+    cache: Annotated[str, typer.Argument(help="A cache of features: a .zarr folder or URL, or an .h5 file.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write, go on with or extend.")],
     grid: Annotated[
         list[str] | None,
@@ -83,6 +83,8 @@ def sweep(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Start a large grid without asking.")] = False,
     json: AsJson = False,
+    scheduler: Scheduler = None,
+    resources: Resources = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
@@ -108,6 +110,7 @@ def sweep(
             delta=delta,
             threads=threads,
             low_memory=low_memory,
+            cluster=cluster_of(scheduler, resources),
             show_evaluation=show_evaluation,
             yes=yes,
             on_shard=on_shard,

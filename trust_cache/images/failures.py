@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from trust_cache.base.tables import write_rows
+from trust_cache.base.tables import restore, write_rows
 
 COLUMNS = ("image_id", "stage", "reason")
 
@@ -20,16 +20,16 @@ class Failure:
 
 
 def failures_bytes(failures: Iterable[Failure]) -> bytes:
-    """Return the table as a file, sorted by image."""
+    """Return the table as a file, sorted by image; people open it, so no cell of it is a formula."""
     ordered = sorted(failures, key=lambda failure: failure.image_id)
-    return write_rows(COLUMNS, map(asdict, ordered))
+    return write_rows(COLUMNS, map(asdict, ordered), neutral=True)
 
 
 def parse_failures(content: bytes) -> tuple[Failure, ...]:
     """Read a table back; rows that are none of ours are left out."""
     rows = csv.DictReader(io.StringIO(content.decode(errors="replace")))
     return tuple(
-        Failure(row["image_id"], row["stage"], row["reason"])
+        Failure(*(restore(row[name]) for name in COLUMNS))
         for row in rows
         if all(row.get(name) for name in COLUMNS)
     )

@@ -14,6 +14,7 @@ from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_foreign, write_file
 from trust_cache.base.locks import FileLock
+from trust_cache.base.work import Cluster
 from trust_cache.cache.loading import load_rows, map_rows
 from trust_cache.cache.reading import Cache, open_cache
 from trust_cache.certificate.cautions import resolution_warnings
@@ -29,6 +30,7 @@ from trust_cache.studies.sweep.catalogue import find_axes
 from trust_cache.studies.sweep.cohorts import label_cohort
 from trust_cache.studies.sweep.estimate import refuse_large
 from trust_cache.studies.sweep.figures import draw_figures
+from trust_cache.studies.sweep.on_cluster import train_on_cluster
 from trust_cache.studies.sweep.record import (
     FINISHED,
     NAME,
@@ -94,6 +96,7 @@ def sweep(
     delta: float = 0.01,
     threads: int | None = None,
     low_memory: bool = False,
+    cluster: Cluster | None = None,
     show_evaluation: bool = False,
     yes: bool = False,
     on_shard: Callable[[int, int], None] = lambda _done, _of: None,
@@ -102,7 +105,8 @@ def sweep(
     """Train the settings of a space over five folds and certify the one that wins on the search subset.
 
     What is there already of a sweep in `out` is kept: only new settings and unfinished folds are trained.
-    Without a space it goes on with the settings it has.
+    Without a space it goes on with the settings it has. A cluster's workers must reach the cache under the
+    same name.
     """
     shared = SweepSettings(
         TrainingSettings(epochs=epochs), seed, repeats, views, tuple(float(t) for t in targets), delta
@@ -133,7 +137,7 @@ def sweep(
         files = ScoreFiles(out, work)
         _begin(out, work, split, record, new=earlier is None)
         files.clean()
-        report = _train(record, work, files, threads, on_shard, on_heads, low_memory=low_memory)
+        report = _train(record, work, files, cluster or threads, on_shard, on_heads, low_memory=low_memory)
         record = record.looked(show=show_evaluation)
         # Counted before anything is evaluated: a kill in between cannot make a look unseen.
         write_record(out, as_document(record, TRAINING, {}))
@@ -207,7 +211,7 @@ def _train(
     record: Record,
     work: Preparation,
     files: ScoreFiles,
-    threads: int,
+    workers: int | Cluster,
     on_shard: Callable[[int, int], None],
     on_heads: OnHeads,
     *,
@@ -217,14 +221,17 @@ def _train(
     last = HeadsReport(heads, heads, heads)
     if not any(files.missing(bank, r) for bank in record.banks for r in range(work.settings.repeats)):
         return last
-    rows = (map_rows if low_memory else load_rows)(work.cache, threads=threads, on_shard=on_shard)
 
     def remember(report: HeadsReport) -> None:
         nonlocal last
         last = report
         on_heads(report)
 
-    train_missing(work, rows, record.banks, files, threads, remember)
+    if isinstance(workers, Cluster):
+        train_on_cluster(work, record.banks, files, workers, remember, low_memory=low_memory)
+    else:
+        rows = (map_rows if low_memory else load_rows)(work.cache, threads=workers, on_shard=on_shard)
+        train_missing(work, rows, record.banks, files, workers, remember)
     _LOG.info("%d heads, %d of them trained before", last.heads, last.reused)
     return last
 

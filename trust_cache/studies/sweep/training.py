@@ -38,20 +38,27 @@ def train_missing(
 
     One bank of one repeat at a time: five folds' weights are all that is in memory, whatever the sweep.
     """
+    todo, report = find_missing(work, banks, files)
+    for bank, repeat, folds in todo:
+
+        def advance(head_shares: float) -> None:
+            nonlocal report
+            report = replace(report, done=report.done + head_shares)
+            on_heads(report)
+
+        if folds:
+            _train_bank(work, rows, bank, repeat, folds, files, threads, advance)
+
+
+def find_missing(
+    work: Preparation, banks: Sequence[Bank], files: ScoreFiles
+) -> tuple[list[tuple[Bank, int, list[int]]], HeadsReport]:
+    """Return each bank and repeat with its folds that have no scores yet, and how far the whole is."""
     repeats = range(work.settings.repeats)
     heads = sum(len(bank.settings) for bank in banks) * FOLDS * work.settings.repeats
     todo = [(bank, repeat, files.missing(bank, repeat)) for bank in banks for repeat in repeats]
     reused = heads - sum(len(bank.settings) * len(folds) for bank, _, folds in todo)
-    done = float(reused)
-    for bank, repeat, folds in todo:
-
-        def advance(head_shares: float) -> None:
-            nonlocal done
-            done += head_shares
-            on_heads(HeadsReport(heads, done, reused))
-
-        if folds:
-            _train_bank(work, rows, bank, repeat, folds, files, threads, advance)
+    return todo, HeadsReport(heads, float(reused), reused)
 
 
 def _train_bank(
