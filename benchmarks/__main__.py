@@ -4,7 +4,7 @@ import subprocess
 import sys
 from importlib import import_module
 
-ALL = ("certificate", "heads", "memory", "sweep", "images", "extraction", "report")
+ALL = ("certificate", "heads", "memory", "sweep", "images", "extraction", "cluster", "report")
 
 
 def main() -> int:
