@@ -155,6 +155,23 @@ def test_an_external_run_alone(tmp_path: Path) -> None:
     assert "Exact here: the model never saw these cases" in text
 
 
+@pytest.mark.parametrize(
+    ("made_by", "words"),
+    [
+        ({"encoder": "simulated", "weights_sha256": "simulated"}, "the features are invented"),
+        ({"encoder": "mammo-clip-b5", "weights_sha256": "random:seed=0"}, "weights are random"),
+        ({"encoder": "mammo-clip-b5", "weights_sha256": "ab" * 32}, None),
+    ],
+)
+def test_invented_figures_are_called_so(tmp_path: Path, made_by: dict[str, str], words: str | None) -> None:
+    folder = make_run(tmp_path / "run", configurations=("ce",))
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "fingerprint": made_by}))
+    text = " ".join(Elements(made(folder)).text)
+    assert ("mean nothing clinically" in text) == (words is not None)
+    assert words is None or words in text
+
+
 def test_the_page_says_how_to_make_it_again(run: Path) -> None:
     report = make_report([run], Options(seed=3), ["run/", "--out", "a page.html", "--seed", "3"])
     text = "".join(Elements(render_page(report)).text)

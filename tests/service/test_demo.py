@@ -1,40 +1,70 @@
-"""The demonstration: interrupted anywhere and started again, it ends the same."""
+"""The demonstration: interrupted anywhere and started again, it ends the same; started twice, it reuses."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.simulate import simulate_cache
-from trust_cache.service.demo import run_demo
+from trust_cache.service.demo.from_features import show_from_features
+from trust_cache.service.demo.from_images import show_from_images
+from trust_cache.service.demo.steps import Listener
 
 
 class StopError(Exception):
     """Stands for Ctrl-C."""
 
 
-def test_interrupted_and_started_again(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    steps: list[str] = []
+def stop_at(number: int) -> Callable[[str], None]:
+    seen: list[str] = []
 
-    def stop_at(number: int) -> object:
-        def on_step(step: str) -> None:
-            steps.append(step)
-            if len(steps) == number:
-                raise StopError
+    def step(title: str) -> None:
+        seen.append(title)
+        if len(seen) == number:
+            raise StopError
 
-        return on_step
+    return step
 
-    for number in (2, 5):  # before training; then before certifying
-        with pytest.raises(StopError):
-            run_demo(out, cases=600, on_step=stop_at(number))  # type: ignore[arg-type]
-    done = run_demo(out, cases=600)
+
+def written(folder: Path) -> dict[str, bytes]:
+    """All results but those that tell when and how long."""
+    names = ("scores.csv", "points.csv", "results.csv", "compare.json", "report.html")
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.name in names
+    }
+
+
+@pytest.mark.slow
+def test_features_interrupted_everywhere(tmp_path: Path) -> None:
+    whole, often = tmp_path / "whole", tmp_path / "often"
+    done = show_from_features(whole, Listener(), cases=600)
     assert done.verification.holds
-    assert len(done.certification.points) == 10
-    assert {path.name for path in out.iterdir()} == {"nlbs.zarr", "run", "certified"}
+    for number in range(2, 8):
+        with pytest.raises(StopError):
+            show_from_features(often, Listener(step=stop_at(number)), cases=600)
+    show_from_features(often, Listener(), cases=600)
+    assert [name for name, content in written(whole).items() if written(often)[name] != content] == []
+    assert {path.name for path in often.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+@pytest.mark.slow
+def test_images_stopped_and_started_again(tmp_path: Path) -> None:
+    for number in (2, 4, 5):
+        with pytest.raises(StopError):
+            show_from_images(tmp_path, Listener(step=stop_at(number)), cases=24)
+    done = show_from_images(tmp_path, Listener(), cases=24)
+    assert done.failed > 0
+    assert done.report.stat().st_size > 100_000
+    first = (done.run / "run.json").read_bytes()
+    again = show_from_images(tmp_path, Listener(), cases=24)
+    assert (again.run / "run.json").read_bytes() == first  # trained once
+    scores = pl.read_csv(done.run / "scores.csv")
+    assert scores["image_id"].n_unique() == done.images - done.failed
 
 
 def test_another_cache_in_its_place_is_refused(tmp_path: Path) -> None:
     simulate_cache("nlbs", tmp_path / "nlbs.zarr", views=0, seed=5, cases=20, dim=8)
     with pytest.raises(InputError, match="choose another --out"):
-        run_demo(tmp_path)
+        show_from_features(tmp_path, Listener())

@@ -30,6 +30,8 @@ from trust_cache.report.shown_tables import reasons_of, show_table
 from trust_cache.report.study import Study
 from trust_cache.studies.charts import render_spec
 
+SIMULATED = "simulated"  # the encoder of invented cohorts, as their fingerprint names it
+RANDOM = "random"  # begins the identity of weights from a seed
 _KINDS = {
     "external": "scores of a model that never saw them",
     "out-of-fold": "out-of-fold scores",
@@ -61,6 +63,7 @@ def render_page(report: Report) -> str:
             *((section["anchor"], section["heading"]) for section in sections),
             ("provenance", "Provenance"),
         ],
+        "notices": [text for evidence in report.evidences for text in _notices(evidence)],
         "main": shown,
         "others": further,
         "studies": studies,
@@ -114,6 +117,17 @@ def _evidence(
             for key, table in zip(table_keys(certification), tables, strict=True)
         ],
     }
+
+
+def _notices(evidence: Evidence) -> list[str]:
+    """Say it where the features cannot mean anything clinically, by the fingerprint of what made them."""
+    fingerprint = evidence.record.document.get("fingerprint")
+    made = fingerprint if isinstance(fingerprint, dict) else {}
+    if made.get("encoder") == SIMULATED:
+        return [f"{evidence.name}: the features are invented. These figures mean nothing clinically."]
+    if str(made.get("weights_sha256", "")).startswith(f"{RANDOM}:"):
+        return [f"{evidence.name}: the encoder's weights are random. These figures mean nothing clinically."]
+    return []
 
 
 def _study(study: Study, charts: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The demonstration: the whole way on invented data, from DICOMs and from features to pages."""
