@@ -1,4 +1,4 @@
-"""The README: its commands and its Python run as they stand."""
+"""The README: its commands and its Python run as they stand (the real workflow: test_workflow.py)."""
 
 import re
 import shlex
@@ -8,21 +8,18 @@ import pytest
 
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import make_scores
+from tests.project.examples import command_names
+from tests.project.readme import README, blocks, commands, section, titles
 from trust_cache.cache.extraction.runner import torch_threads
 
-STAGE_TWO = re.compile(r"nlbs\.zarr|run/")
-IMAGES = re.compile(r"synthetic/|png/")
-TWO_SETS = re.compile(r"source\.zarr|target\.zarr|external/")
-README = Path(__file__).parents[2] / "README.md"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
-def commands() -> list[str]:
-    lines = (line for block in blocks("console") for line in block.splitlines())
-    return [line for line in lines if line.startswith("trust-cache")]
+# Under these headings every console line is run, here or in test_workflow.py.
+PICTURES = ("From DICOMs to PNGs", "From PNGs to cached features")
+STAGE_TWO = (
+    *("From cached features to scores", "Many settings", "Is the difference real?", "One page of it all"),
+)
+SCORES = "From scores to a certificate"
+TWO_SETS = "On a set that the model never saw"
+WORKFLOW = "The real workflow"
 
 
 @pytest.fixture
@@ -31,15 +28,17 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_every_command_is_under_a_heading_that_is_tested() -> None:
+    tested = {*PICTURES, *STAGE_TWO, SCORES, TWO_SETS, WORKFLOW}
+    assert {title for title in titles() if commands(title)} == tested
+
+
 @pytest.mark.parametrize("shape", [{}, {"images": 3}, {"images": 2, "configurations": ("scores", "other")}])
 def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, object]) -> None:  # noqa: F811
     table = make_scores(auroc=0.9, **shape)  # type: ignore[arg-type]
     table.write_csv(workplace / "scores.csv")
-    others = [command for command in commands() if not STAGE_TWO.search(command)]
-    others = [command for command in others if not TWO_SETS.search(command)]
-    chosen = [command for command in others if not IMAGES.search(command)]
-    assert len(chosen) >= 3
-    for command in chosen:
+    assert len(commands(SCORES)) >= 3
+    for command in commands(SCORES):
         done = run(*shlex.split(command)[1:])
         assert done.code == 0, (command, done.err)
     python = blocks("python")
@@ -55,7 +54,7 @@ def test_commands_and_recomputation(workplace: Path, run: Run, shape: dict[str, 
 
 
 def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
-    chosen = [command for command in commands() if IMAGES.search(command)]
+    chosen = [command for title in PICTURES for command in commands(title)]
     assert [command.split()[1] for command in chosen] == ["images", "manifest", "preprocess", "extract"]
     for command in chosen:
         # A sixteenth of the pixels, on one thread: B5 is a large network for a busy processor.
@@ -67,7 +66,7 @@ def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
 
 
 def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
-    chosen = [command for command in commands() if STAGE_TWO.search(command)]
+    chosen = [command for title in STAGE_TWO for command in commands(title)]
     names = [command.split()[1] for command in chosen]
     assert names == ["simulate", "fit-heads", "certify", "sweep", "compare", "report", "show"]
     for command in chosen:
@@ -82,7 +81,7 @@ def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
 
 
 def test_two_sets(workplace: Path, run: Run) -> None:  # noqa: F811
-    chosen = [command for command in commands() if TWO_SETS.search(command)]
+    chosen = commands(TWO_SETS)
     assert [command.split()[1] for command in chosen] == ["simulate", "simulate", "external", "trajectories"]
     for command in chosen:
         smaller = ["--cases", "400"] if " simulate " in command else []
@@ -101,10 +100,15 @@ def test_make_targets_exist() -> None:
 
 
 def test_options_in_the_readme_exist(run: Run) -> None:  # noqa: F811
-    shown = " ".join(
-        run(command, "--help").out for command in ("certify", "fit-heads", "preprocess", "extract", "report")
-    )
-    options = set(re.findall(r"`--([a-z-]+)", README.read_text())) - {"out"}
+    named = set(re.findall(r"`trust-cache ([a-z-]+)", section("All commands")))
+    shown = run("--help").out + " ".join(run(command, "--help").out for command in sorted(named))
+    options = set(re.findall(r"`--([a-z-]+)", README.read_text()))
     assert options >= {"by", "prevalence", "resplits", "rule", "json", "target"}
     for option in options:
         assert f"--{option}" in shown, option
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = section("All commands")
+    for name in command_names():
+        assert re.search(rf"`(trust-cache )?{name}[ `]", table), name

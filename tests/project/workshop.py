@@ -1,0 +1,73 @@
+"""A folder with everything that the examples name: images, caches, runs, and what is made of them."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tests.cache.backbone.replica import PREFIX, make_oracle, save_archive
+from tests.conftest import make_scores
+from trust_cache.cache.simulate import simulate_cache
+from trust_cache.cache.weights import convert_weights
+from trust_cache.certificate.certify import certify
+from trust_cache.certificate.folder import write_certification
+from trust_cache.heads.fit import fit_heads
+from trust_cache.images.preprocess import preprocess
+from trust_cache.images.synthesize import CohortSettings, synthesize_cohort
+from trust_cache.manifest.build import build_manifest, write_manifest
+from trust_cache.studies.compare.compare import compare
+from trust_cache.studies.compare.folder import write_comparison
+from trust_cache.studies.external import evaluate_externally
+from trust_cache.studies.sweep.description import describe_space
+from trust_cache.studies.sweep.run import sweep
+
+CASES, DIM = 300, 32
+CONFIGURATIONS = "[mine]\nlambda_focal = 1.0\nlambda_dismiss = 0.5\ntau = 'closed-loop'\n"
+SWEEP = "base = 'closed-loop'\n[grid]\nmargin = [0.05, 0.1]\n"
+
+
+def build_workshop(folder: Path) -> None:
+    """Make all of it, small."""
+    _features(folder)
+    _images(folder)
+    (folder / "mine.toml").write_text(CONFIGURATIONS)
+    (folder / "sweep.toml").write_text(SWEEP)
+    table = make_scores(cases=400, positives=60, configurations=("ce", "fixed-tau", "closed-loop"), images=2)
+    table.write_csv(folder / "scores.csv")
+
+
+def _features(folder: Path) -> None:
+    for name, like in (("cache", "nlbs"), ("nlbs", "nlbs"), ("rsna", "rsna")):
+        simulate_cache(like, folder / f"{name}.zarr", views=1, cases=CASES, dim=DIM, seed=len(name))
+    run = folder / "run"
+    fit_heads(folder / "cache.zarr", run, epochs=2)
+    manifest = pl.read_csv(run / "manifest.csv", infer_schema=False)
+    site = manifest["case_id"].str.tail(1).cast(int) % 2
+    manifest.with_columns(site=pl.format("site {}", site)).write_csv(run / "manifest.csv")
+    write_certification(certify(run), folder / "certified")
+    evaluate_externally(folder / "rsna.zarr", folder / "nlbs.zarr", folder / "external", epochs=2)
+    sweep(folder / "cache.zarr", folder / "sweep", describe_space(["margin=0.05,0.1"]), epochs=2)
+    write_comparison(compare(run, resplits=5, swaps=200, resamples=200), folder / "compare")
+
+
+def _images(folder: Path) -> None:
+    rsna = synthesize_cohort(CohortSettings("rsna", cases=3), folder / "train_images")
+    shutil.copy(rsna.metadata, folder / "train.csv")
+    manifest = folder / "manifest.csv"
+    built = build_manifest("rsna", rsna.metadata, manifest, images=str(folder / "train_images"), look=True)
+    write_manifest(built, metadata=rsna.metadata, overwrite=False)
+    preprocess(manifest, folder / "png", workers=1)
+    shutil.copy(next((folder / "train_images").rglob("*.dcm")), folder / "image.dcm")
+    nlbs = synthesize_cohort(CohortSettings("nlbs", cases=3), folder / "NLBSD")
+    shutil.copy(nlbs.metadata, folder / "NLBSD_Metadata.csv")
+    shutil.copytree(folder / "train_images", folder / "dicoms")
+    shutil.copy(manifest, folder / "dicoms" / "manifest.csv")
+    table = pl.read_csv(manifest, infer_schema=False)
+    np.savez(folder / "features.npz", features=np.ones((table.height, 2, DIM), dtype=np.float32))
+    paths = pl.col("path").str.replace("^train_images/", "")
+    table.with_columns(path=paths).write_csv(folder / "dicoms" / "images.csv")
+    table.with_columns(path=paths).write_csv(folder / "images.csv")
+    archive = folder / "b5-model-best-epoch-7.tar"
+    save_archive(archive, {PREFIX + name: tensor for name, tensor in make_oracle().state_dict().items()})
+    convert_weights(archive, folder / "encoder.safetensors")
