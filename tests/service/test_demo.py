@@ -29,8 +29,8 @@ def stop_at(number: int) -> Callable[[str], None]:
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    """All results but those that tell when and how long."""
-    names = ("scores.csv", "points.csv", "results.csv", "compare.json", "report.html")
+    """All results but those that tell when, how long or where."""
+    names = ("scores.csv", "points.csv", "results.csv", "compare.csv")
     return {
         str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.name in names
     }
