@@ -11,7 +11,7 @@ _WORD_BYTES, _WORDS_SHIFT, _WORD_RANGE = 8, 11, 2**53  # 53 bits of each word: a
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """The ranges, each uniform, from which the parameters of augmented views are drawn (METHOD.md 3)."""
+    """The ranges, each uniform, from which the parameters of augmented views are drawn."""
 
     rotation: tuple[float, float] = (-10.0, 10.0)
     scale: tuple[float, float] = (0.9, 1.1)
