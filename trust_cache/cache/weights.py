@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.cache.backbone import mammo_clip
@@ -113,7 +114,7 @@ def read_record(path: Path) -> WeightsRecord | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         version = document["format"]
         if version == FORMAT:
             return WeightsRecord(**document)

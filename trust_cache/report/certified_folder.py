@@ -1,11 +1,11 @@
 """A certified/ folder read back: its very points, split and certificates, checked against the scores."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import Certification, certify
 from trust_cache.certificate.folder import SCHEMA
@@ -80,7 +80,7 @@ def read_certified(path: Path) -> CertifiedFolder:
     """Read the folder's document and its certificates."""
     file = path / "points.json"
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
         schema = document["schema"]
         if schema != SCHEMA:
             raise InputError(f"{file}: expected schema {SCHEMA}, found {schema!r}; certify again")

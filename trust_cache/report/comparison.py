@@ -1,12 +1,12 @@
 """A compare/ folder on the page: its sentences, and the differences with their intervals."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import polars as pl
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.report.figure import (
@@ -33,7 +33,7 @@ def read_comparison(folder: Path) -> Study:
     """Read what `compare` found."""
     file = folder / "compare.json"
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
         if document["schema"] != SCHEMA:
             raise InputError(f"{file}: expected schema {SCHEMA}, found {document['schema']!r}; compare again")
         return Study(

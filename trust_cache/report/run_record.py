@@ -1,6 +1,5 @@
 """What a run folder says of its making: its record and its thresholds by epoch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.tables import read_text_table
 
@@ -33,7 +33,7 @@ def _document(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: not a readable JSON file ({error})") from error
     if not isinstance(document, dict):

@@ -1,6 +1,5 @@
 """A sweep/ folder on the page: its winners, and search dismissal over the axes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.tables import read_text_table
 from trust_cache.base.text_tables import Table, percent, whole_percent
@@ -27,7 +27,7 @@ def read_sweep(folder: Path) -> Study:
     """Read what `sweep` found."""
     file = folder / "sweep.json"
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
         if document["schema"] != SCHEMA:
             raise InputError(f"{file}: expected schema {SCHEMA}, found {document['schema']!r}; sweep again")
         if document["status"] != "finished":

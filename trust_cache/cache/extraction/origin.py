@@ -1,11 +1,11 @@
 """How the PNGs of a manifest were made: by `preprocess`, as its record says, or elsewhere."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url, join, read_bytes
 from trust_cache.images.settings import ImageSettings
@@ -28,7 +28,7 @@ def read_origin(manifest: Path | str) -> Origin:
     place = str(manifest)
     path = join(place.rsplit("/", 1)[0] if is_url(place) else str(Path(place).parent), _RECORD)
     try:
-        record = json.loads(read_bytes(path))
+        record = parse_json(read_bytes(path))
     except FileNotFoundError:
         return Origin(EXTERNAL, EXTERNAL)
     except (OSError, ValueError) as error:

@@ -1,10 +1,9 @@
 """extraction.json: what changes the last bits of features, so that a resumed run gives the same bytes."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.backends import Source
@@ -48,7 +47,7 @@ def read_record(cache: Source) -> Record | None:
         return None
     place = side_place(cache, NAME)
     try:
-        document: dict[str, Any] = json.loads(content)
+        document: dict[str, Any] = parse_json(content)
         schema = document.pop("schema")
         if schema != SCHEMA:
             raise InputError(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from trust_cache.base.documents import parse_json
 from trust_cache.base.durable import refusals_in_words, sync
 from trust_cache.base.errors import InputError
 from trust_cache.base.locks import FileLock
@@ -117,7 +118,7 @@ def _state(location: str) -> tuple[str, int | None, int | None]:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(line)
+        document = parse_json(line)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

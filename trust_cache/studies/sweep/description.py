@@ -1,11 +1,11 @@
 """What a user asks a sweep for, put together from the command line and a TOML file."""
 
-import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from trust_cache.base.documents import parse_toml
 from trust_cache.base.errors import InputError
 from trust_cache.studies.sweep.axes import Axis, make_axis, parse_axis
 from trust_cache.studies.sweep.space import Space, choose_base
@@ -38,10 +38,10 @@ def describe_space(
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = parse_toml(file.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; expected a TOML file with a table [grid]") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{file}: not a TOML file: {error}") from error
     for key in content:
         if key not in _KEYS:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trust_cache.base.digests import rows_sha256
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.base.versions import versions_of
@@ -104,7 +104,7 @@ def read_record(out: Path) -> Record | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         if content["schema"] != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {content['schema']!r};"
