@@ -1,10 +1,12 @@
-"""The command line, and a small cohort of DICOMs."""
+"""The command line, a small cohort of DICOMs, and an S3 server."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import run  # noqa: F401  a fixture
+from tests.stores import S3Server, s3_server
 from trust_cache.images.synthesize import CohortSettings, synthesize_cohort
 from trust_cache.manifest.build import build_manifest, write_manifest
 
@@ -18,3 +20,12 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = build_manifest("rsna", cohort.metadata, out, images=str(folder / "dicom"), look=False)
     write_manifest(built, metadata=cohort.metadata, overwrite=False)
     return out
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server that s3:// means while a test runs."""
+    with s3_server(tmp_path) as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
+        yield started

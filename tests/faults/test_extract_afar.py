@@ -60,14 +60,6 @@ def extracted(manifest: Path, out: Path, images: int) -> Path:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(tmp_path) as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        yield started
-
-
-@pytest.fixture
 def pngs_away(pngs: Path, server: S3Server) -> str:  # noqa: ARG001 - it must be there
     for path in pngs.parent.iterdir():
         places.write_bytes(f"s3://{BUCKET}/png/{path.name}", path.read_bytes())

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,6 @@ def contents(folder: str) -> dict[str, bytes]:
     """All files but the record, whose counts of decoders come in the order of the work."""
     names = places.list_names(folder) - {RECORD}
     return {name: places.read_bytes(places.join(folder, name)) for name in names}
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(tmp_path) as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 def test_on_a_cluster(manifest: Path, at_home: dict[str, bytes], run: Run, tmp_path: Path) -> None:
