@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trust_cache.base.errors import InputError
-from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.options import (
+    AsJson,
+    Delta,
+    Log,
+    Prevalence,
+    Resplits,
+    Rule,
+    SplitFile,
+    Targets,
+    Verbose,
+)
 from trust_cache_cli.output import console, note, progress, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
@@ -62,30 +72,17 @@ def certify(
             "--attach", help="With --model: put the certificate and its threshold into the model folder."
         ),
     ] = False,
-    target: Annotated[
-        list[float] | None,
-        typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
-    ] = None,
-    delta: Annotated[float, typer.Option(help="One minus the confidence of the bounds.")] = 0.01,
+    target: Targets = None,
+    delta: Delta = 0.01,
     seed: Annotated[int, typer.Option(help="The seed of the search/evaluation split.")] = 0,
-    split: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Reuse the split of an earlier split.csv.")
-    ] = None,
+    split: SplitFile = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Certify the same thresholds per group of a column."),
     ] = None,
-    prevalence: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
-    ] = None,
-    resplits: Annotated[
-        int, typer.Option(metavar="R", help="Repeat over R other splits: what is one worth?")
-    ] = 0,
-    rule: Annotated[
-        str,
-        typer.Option(help="How the threshold is chosen on the search subset: recall, crc or ltt."),
-    ] = "recall",
+    prevalence: Prevalence = None,
+    resplits: Resplits = 0,
+    rule: Rule = "recall",
     json: AsJson = False,
     _verbose: Verbose = False,
     _log: Log = None,

@@ -6,7 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache_cli.certificates import show_certification
-from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.options import (
+    AsJson,
+    Delta,
+    Epochs,
+    Log,
+    LowMemory,
+    Overwrite,
+    Prevalence,
+    Resplits,
+    Resume,
+    Rule,
+    Targets,
+    Threads,
+    Verbose,
+    Views,
+)
 from trust_cache_cli.output import console, note, say, show_json, show_table, warn
 from trust_cache_cli.training import training_bars
 
@@ -40,20 +55,15 @@ def external(
             help="Presets by name, separated by commas, and .toml files with more. [ce,closed-loop]",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 20,
+    epochs: Epochs = 20,
     seed: Annotated[int, typer.Option(help="The seed of both splits, batches and masks.")] = 0,
-    views: Annotated[
-        int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")
-    ] = None,
+    views: Views = None,
     splits: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Reuse fit and calibrate of an external run's splits.csv."),
     ] = None,
-    target_recall: Annotated[
-        list[float] | None,
-        typer.Option("--target", metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
-    ] = None,
-    delta: Annotated[float, typer.Option(help="One minus the confidence of the bounds.")] = 0.01,
+    target_recall: Targets = None,
+    delta: Delta = 0.01,
     split: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Reuse the target's split of an earlier split.csv.")
     ] = None,
@@ -65,22 +75,13 @@ def external(
             " [site_id or site, where there are several]",
         ),
     ] = None,
-    prevalence: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
-    ] = None,
-    resplits: Annotated[
-        int, typer.Option(metavar="R", help="Repeat over R other splits: what is one worth?")
-    ] = 0,
-    rule: Annotated[
-        str, typer.Option(help="How the threshold is chosen on the search subset: recall, crc or ltt.")
-    ] = "recall",
-    threads: Annotated[int | None, typer.Option(help="Processor threads. [all cores]")] = None,
-    low_memory: Annotated[
-        bool, typer.Option("--low-memory", help="Map the features instead of loading them.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    prevalence: Prevalence = None,
+    resplits: Resplits = 0,
+    rule: Rule = "recall",
+    threads: Threads = None,
+    low_memory: LowMemory = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     json: AsJson = False,
     _verbose: Verbose = False,
     _log: Log = None,

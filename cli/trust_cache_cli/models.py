@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.options import AsJson, Log, Threads, Verbose
 from trust_cache_cli.output import console, note, say, show_json, warn
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def export_model(
         Path | None,
         typer.Option(metavar="DIR", help="Of an external run: its certificates. [certified/ in the run]"),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Processor threads. [all cores]")] = None,
+    threads: Threads = None,
     json: AsJson = False,
     _verbose: Verbose = False,
     _log: Log = None,

@@ -56,6 +56,34 @@ Resources = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
+# How heads are trained, wherever they are.
+Epochs = Annotated[int, typer.Option(help="Epochs of training.")]
+Views = Annotated[int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")]
+Repeats = Annotated[int, typer.Option(metavar="R", help="Train R times with other folds and batches.")]
+Folds = Annotated[Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier splits.csv.")]
+Threads = Annotated[int | None, typer.Option(help="Processor threads. [all cores]")]
+LowMemory = Annotated[bool, typer.Option("--low-memory", help="Map the features instead of loading them.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
+
+# How points are certified, wherever they are.
+Targets = Annotated[
+    list[float] | None,
+    typer.Option("--target", metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
+]
+Delta = Annotated[float, typer.Option(help="One minus the confidence of the bounds.")]
+SplitFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Reuse the split of an earlier split.csv.")
+]
+Prevalence = Annotated[
+    float | None,
+    typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
+]
+Resplits = Annotated[int, typer.Option(metavar="R", help="Repeat over R other splits: what is one worth?")]
+Rule = Annotated[
+    str, typer.Option(help="How the threshold is chosen on the search subset: recall, crc or ltt.")
+]
+
 
 def cluster_of(scheduler: str | None, resources: str | None = None) -> "Cluster | None":
     """Return the cluster that --scheduler and --resources mean, if any."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trust_cache_cli.options import Log, Verbose
+from trust_cache_cli.options import Log, Prevalence, SplitFile, Targets, Verbose
 from trust_cache_cli.output import console, note, progress, say, show_list, show_table, warn
 
 REPORT_EXAMPLES = """
@@ -26,13 +26,8 @@ SHOW_EXAMPLES = """
     trust-cache show run/ certified/
 """
 
-Target = Annotated[
-    list[float] | None,
-    typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
-]
 Delta = Annotated[float | None, typer.Option(help="One minus the confidence of the bounds. [0.01]")]
 Seed = Annotated[int | None, typer.Option(help="The seed of the search/evaluation split. [0]")]
-Split = Annotated[Path | None, typer.Option(metavar="FILE", help="Reuse the split of an earlier split.csv.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,17 +56,14 @@ def report(
         str | None,
         typer.Option(metavar="NAME", help="The configuration to lead with. [closed-loop, else by search]"),
     ] = None,
-    target: Target = None,
+    target: Targets = None,
     delta: Delta = None,
     seed: Seed = None,
-    split: Split = None,
+    split: SplitFile = None,
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Also bounds for each group of a column.")
     ] = None,
-    prevalence: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
-    ] = None,
+    prevalence: Prevalence = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
@@ -114,10 +106,10 @@ def show(
             metavar="RUN [CERTIFIED]", help="A run folder or a CSV of scores, and its certified folder."
         ),
     ],
-    target: Target = None,
+    target: Targets = None,
     delta: Delta = None,
     seed: Seed = None,
-    split: Split = None,
+    split: SplitFile = None,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import AsJson, Log, Verbose
+from trust_cache_cli.options import AsJson, Delta, Folds, Log, LowMemory, Targets, Threads, Verbose
 from trust_cache_cli.output import console, note, progress, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
@@ -38,21 +38,16 @@ def rivals(
             metavar="FILE", help="Instead of a cache: a run folder or a scores.csv; nothing is trained."
         ),
     ] = None,
-    target: Annotated[
-        list[float] | None,
-        typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
-    ] = None,
+    target: Targets = None,
     level: Annotated[
         float, typer.Option(metavar="P", help="The cancer rate among the dismissed to stay below.")
     ] = 0.01,
-    delta: Annotated[float, typer.Option(help="One minus the confidence of rules and bounds.")] = 0.01,
+    delta: Delta = 0.01,
     seed: Annotated[int, typer.Option(help="The seed of folds, batches and the search split.")] = 0,
     split: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Reuse the search/evaluation split of a split.csv.")
     ] = None,
-    splits: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier splits.csv.")
-    ] = None,
+    splits: Folds = None,
     models: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Score models, separated by commas. [all]")
     ] = None,
@@ -60,10 +55,8 @@ def rivals(
         str | None, typer.Option(metavar="NAMES", help="Threshold rules, separated by commas. [all]")
     ] = None,
     epochs: Annotated[int, typer.Option(help="Epochs of the paper's heads.")] = 20,
-    threads: Annotated[int | None, typer.Option(help="Processor threads of the heads. [all cores]")] = None,
-    low_memory: Annotated[
-        bool, typer.Option("--low-memory", help="Map the features instead of loading them.")
-    ] = False,
+    threads: Threads = None,
+    low_memory: LowMemory = False,
     json: AsJson = False,
     _verbose: Verbose = False,
     _log: Log = None,

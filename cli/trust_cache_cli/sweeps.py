@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import AsJson, Log, Resources, Scheduler, Verbose, cluster_of
+from trust_cache_cli.options import (
+    AsJson,
+    Delta,
+    Epochs,
+    Log,
+    LowMemory,
+    Repeats,
+    Resources,
+    Scheduler,
+    Targets,
+    Threads,
+    Verbose,
+    Views,
+    cluster_of,
+)
 from trust_cache_cli.output import console, note, say, show_json, show_list, show_table, warn, work_bars
 
 if TYPE_CHECKING:
@@ -57,23 +71,14 @@ def sweep(
     random: Annotated[
         int | None, typer.Option(metavar="N", help="Draw N settings from the axes instead of the whole grid.")
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 20,
+    epochs: Epochs = 20,
     seed: Annotated[int, typer.Option(help="The seed of folds, batches, masks, split and draws.")] = 0,
-    views: Annotated[
-        int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="R", help="Train R times with other folds and batches.")
-    ] = 1,
-    target: Annotated[
-        list[float] | None,
-        typer.Option(metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
-    ] = None,
-    delta: Annotated[float, typer.Option(help="One minus the confidence of the bounds.")] = 0.01,
-    threads: Annotated[int | None, typer.Option(help="Processor threads. [all cores]")] = None,
-    low_memory: Annotated[
-        bool, typer.Option("--low-memory", help="Map the features instead of loading them.")
-    ] = False,
+    views: Views = None,
+    repeats: Repeats = 1,
+    target: Targets = None,
+    delta: Delta = 0.01,
+    threads: Threads = None,
+    low_memory: LowMemory = False,
     show_evaluation: Annotated[
         bool,
         typer.Option(

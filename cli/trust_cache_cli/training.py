@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import Log, Verbose
+from trust_cache_cli.options import (
+    Epochs,
+    Folds,
+    Log,
+    LowMemory,
+    Overwrite,
+    Repeats,
+    Resume,
+    Threads,
+    Verbose,
+    Views,
+)
 from trust_cache_cli.output import console, note, say, show_table, warn, work_bars
 
 if TYPE_CHECKING:
@@ -39,23 +50,15 @@ def fit_heads(
             help="Presets by name, separated by commas, and .toml files with more. [the paper's five]",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 20,
+    epochs: Epochs = 20,
     seed: Annotated[int, typer.Option(help="The seed of folds, batches and masks.")] = 0,
-    views: Annotated[
-        int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")
-    ] = None,
-    splits: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier splits.csv.")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="R", help="Train R times with other folds and batches.")
-    ] = 1,
-    threads: Annotated[int | None, typer.Option(help="Processor threads. [all cores]")] = None,
-    low_memory: Annotated[
-        bool, typer.Option("--low-memory", help="Map the features instead of loading them.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    views: Views = None,
+    splits: Folds = None,
+    repeats: Repeats = 1,
+    threads: Threads = None,
+    low_memory: LowMemory = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     _verbose: Verbose = False,
     _log: Log = None,
 ) -> None:
