@@ -93,7 +93,7 @@ def _places(made: "Demonstration") -> tuple[str, ...]:
 
 def _next(made: "Demonstration") -> tuple[str, ...]:
     return (
-        f"trust-cache show {made.features.folders['run']}",
+        f"trust-cache show {made.features.folders['run']} {made.features.folders['certified']}",
         f"trust-cache sweep {made.features.cache} --grid lr=1e-5,3e-5,1e-4 --out lr/",
         "trust-cache certify scores.csv --out certified/   (your own: case_id, label, score)",
         "trust-cache manifest rsna train.csv --images train_images/ --out manifest.csv   (your own images)",
