@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put it (1 GB).")] = Path("demo"),
     cases: Annotated[
-        int | None, typer.Option(metavar="N", help="Smaller cohorts of N cases. [150, and NLBS's own size]")
+        int | None, typer.Option(metavar="N", help="A smaller cohort of features, of N cases. [NLBS's size]")
+    ] = None,
+    image_cases: Annotated[
+        int | None, typer.Option(metavar="N", help="A cohort of images of N cases. [150]")
     ] = None,
     _verbose: Verbose = False,
     _log: Log = None,
@@ -49,7 +52,7 @@ def demo(
             f"the demonstration encodes images and {error.name} is missing: install trust-cache[extract]"
         ) from error
     with _bar() as listen:
-        made = run_demo(out, listen, image_cases=cases or CASES, feature_cases=cases)
+        made = run_demo(out, listen, image_cases=image_cases or CASES, feature_cases=cases)
     _show_images(made)
     _show_features(made)
     show_list(console(), "Look at", _places(made))

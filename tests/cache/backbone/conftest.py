@@ -33,7 +33,7 @@ def converted(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     path.unlink()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Several threads on a busy machine wait for one another far longer than one works."""
     before = torch.get_num_threads()
