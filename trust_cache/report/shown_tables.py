@@ -5,6 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trust_cache.base.tables import neutralise
 from trust_cache.base.text_tables import Table, whole_percent
 from trust_cache.certificate.markup import to_latex, to_markdown
 from trust_cache.certificate.points import Point
@@ -91,7 +92,8 @@ def table_files(table: Table, key: str) -> dict[str, bytes]:
 
 def _csv(table: Table) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.header, *table.rows])
+    rows = ([neutralise(cell) for cell in row] for row in (table.header, *table.rows))
+    csv.writer(text, lineterminator="\n").writerows(rows)  # opened in a spreadsheet
     return text.getvalue().encode()
 
 
