@@ -1,6 +1,8 @@
 """The cache commands: what they print, what they write, how they end."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,48 @@ def test_convert_there_and_back_and_verify(run: Run, cache: Path, tmp_path: Path
     assert (bad.code, "is not whole" in bad.out) == (1, True)
     assert json.loads(run("cache", "verify", tmp_path / "b.zarr", "--json").out)[0]["kind"] == "checksum"
     assert run("fit-heads", tmp_path / "b.zarr", "--out", tmp_path / "run").code == 2
+
+
+def flip(cache: Path) -> None:
+    shard = cache / "features" / "c.0.0.0"
+    content = bytearray(shard.read_bytes())
+    content[3] ^= 0x10
+    shard.write_bytes(content)
+
+
+def truncate(cache: Path) -> None:
+    shard = cache / "features" / "c.1.0.0"
+    shard.write_bytes(shard.read_bytes()[:-100])
+
+
+def delete(cache: Path) -> None:
+    (cache / "features" / "c.1.0.0").unlink()
+
+
+def edit_manifest(cache: Path) -> None:
+    labels = next((cache / "manifest" / "label").rglob("c*/0"))
+    content = bytearray(labels.read_bytes())
+    content[0] ^= 1
+    labels.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [(flip, "checksum"), (truncate, "truncated"), (delete, "deleted"), (edit_manifest, "manifest")],
+)
+def test_damage_is_named_by_verify_and_refused_by_fit_heads(
+    run: Run, cache: Path, tmp_path: Path, damage: Callable[[Path], None], kind: str
+) -> None:
+    damaged = tmp_path / "damaged.zarr"
+    shutil.copytree(cache, damaged)
+    damage(damaged)
+    found = run("cache", "verify", damaged, "--json")
+    assert found.code == 1
+    assert [problem["kind"] for problem in json.loads(found.out)] == [kind]
+    refused = run("fit-heads", damaged, "--out", tmp_path / "run", "--epochs", 1)
+    assert refused.code == 2
+    assert str(damaged) in refused.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_subset_and_import(run: Run, cache: Path, tmp_path: Path) -> None:
