@@ -1,1 +1,1 @@
-"""What `make bench` runs: ratios against honest rivals measured in the same run."""
+"""What `make bench` runs: ratios to fair rivals measured in the same run."""

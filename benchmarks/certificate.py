@@ -12,14 +12,14 @@ from scipy.stats import beta
 
 from benchmarks.timing import best
 from trust_cache import certify
-from trust_cache.certificate.folder import write_certification
+from trust_cache.certificate.certified_folder import write_certification
 
 ROWS, IMAGES = 1_000_000, 4
 LIMIT_SECONDS, LIMIT_BYTES = 10.0, 1.5e9
 
 
 def run() -> bool:
-    """Print times and ratios; tell whether the targets were met."""
+    """Print times and ratios; return whether the targets were met."""
     with tempfile.TemporaryDirectory() as folder:
         scores = _write(Path(folder) / "scores.csv")
         certified = Path(folder) / "certified"

@@ -4,15 +4,14 @@ import time
 
 from distributed import LocalCluster
 
-from trust_cache.base.executor import run_items
-from trust_cache.base.work import Cluster
+from trust_cache.base.executor import Cluster, run_items
 
 ITEMS, WARM, WORKERS = 2_000, 50, 2
-AT_LEAST = 20  # a second: an item of extract takes seconds on each of many workers
+AT_LEAST = 20  # per second: an item of extract takes seconds on each of many workers
 
 
 def run() -> bool:
-    """Print items a second; tell whether the target was met."""
+    """Print items per second; return whether the target was met."""
     with LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as local:
         cluster = Cluster(local.scheduler_address)
         list(run_items(abs, range(WARM), cluster))

@@ -5,8 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trust_cache.cache.reading import Cache, open_cache
-from trust_cache.cache.simulate import simulate_cache
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.synthetic.feature_cohort import simulate_cache
 
 
 def scratch() -> Path:
@@ -17,13 +17,13 @@ def scratch() -> Path:
 
 
 def discard(cache: Cache) -> None:
-    """Remove a cache that is too large to keep until the next time."""
+    """Remove a cache that is too large to keep."""
     path = Path(cache.source)
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def rsna_cache(views: int = 8, ending: str = "zarr") -> Cache:
-    """Return the cache with `views` augmented views, simulated if it is not there whole."""
+    """Return the cache with `views` augmented views, simulated if it is missing or incomplete."""
     path = scratch() / f"rsna-{views}.{ending}"
     if path.exists():
         return open_cache(path)

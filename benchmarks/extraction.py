@@ -11,29 +11,39 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from trust_cache.cache.encoder import load_encoder
-from trust_cache.cache.extraction.decoding import decode_ahead
-from trust_cache.cache.extraction.recipe import ImageFile, Recipe, ShardFiles
-from trust_cache.cache.extraction.runner import Runner
-from trust_cache.cache.extraction.work import extract_shards
+from trust_cache.cache.cache_writer import create_cache
+from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles, decode_ahead, extract_shards
+from trust_cache.cache.extract.view_features import Runner
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.view_tensors import make_views
-from trust_cache.cache.writer import create_cache
-from trust_cache.images.phantom import PhantomSettings, draw_phantom
-from trust_cache.images.png import encode_png
+from trust_cache.cache.views import ViewPlan, make_views
+from trust_cache.encoders.encoder import Encoder, EncoderIdentity, Recipe
+from trust_cache.encoders.known_encoders import load_encoder
+from trust_cache.images.png_files import encode_png
+from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom
 
 SIZE = (1520, 912)
 ROWS, COLUMNS = 2800, 1700  # a breast as RSNA's crops are
 FULL_IMAGES, FULL_VIEWS, FULL_BATCH = 2, 1, 2
 FAST_IMAGES, FAST_VIEWS, FAST_DIM = 12, 8, 2048
 VIEW_SECONDS = 0.001  # what a GPU takes for a view
-FULL_ROUNDS, FAST_ROUNDS = 2, 4  # of each, in turn: the best of each is what an idle machine does
+FULL_ROUNDS, FAST_ROUNDS = 2, 4  # of each, in turn: the best of each is closest to an idle machine
 OF_ENCODER, OF_LIMIT = 0.9, 0.85
 FINGERPRINT = Fingerprint("benchmark", "", SIZE, "external", "", "float32", "", 0, "external")
 
 
+class FastEncoder:
+    """An encoder that takes as long as a GPU."""
+
+    identity = EncoderIdentity("benchmark", "", FAST_DIM, random=True, recipe=Recipe(SIZE))
+
+    def __call__(self, views: Tensor) -> Tensor:
+        """Return ones after the time that a GPU takes."""
+        time.sleep(VIEW_SECONDS * views.shape[0])
+        return views.new_ones(views.shape[0], FAST_DIM)
+
+
 def run() -> bool:
-    """Print views a second and ratios; tell whether the targets were met."""
+    """Print views per second and ratios; return whether the targets were met."""
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         folder = Path(name)
         files = _images(folder, max(FULL_IMAGES, FAST_IMAGES))
@@ -44,9 +54,9 @@ def run() -> bool:
 
 
 def _at_full_size(folder: Path, files: list[ImageFile]) -> bool:
-    recipe = Recipe(SIZE, FULL_VIEWS, seed=0)
+    plan = ViewPlan(FULL_VIEWS, seed=0)
     encoder = load_encoder("random", SIZE)
-    views = len(files) * recipe.views
+    views = len(files) * plan.stored
     ready = torch.rand(FULL_BATCH, 3, *SIZE)
 
     def bare() -> None:
@@ -54,7 +64,7 @@ def _at_full_size(folder: Path, files: list[ImageFile]) -> bool:
             encoder(ready)
 
     ours, theirs = _in_turn(
-        lambda: _extract(folder, files, recipe, encoder, encoder.dim, batch=FULL_BATCH, workers=1),
+        lambda: _extract(folder, files, plan, encoder, encoder.dim, batch=FULL_BATCH, workers=1),
         bare,
         FULL_ROUNDS,
     )
@@ -65,22 +75,18 @@ def _at_full_size(folder: Path, files: list[ImageFile]) -> bool:
 
 
 def _with_a_fast_encoder(folder: Path, files: list[ImageFile], workers: int) -> bool:
-    recipe = Recipe(SIZE, FAST_VIEWS, seed=0)
-    views = len(files) * recipe.views
-
-    def fast(batch: Tensor) -> Tensor:
-        time.sleep(VIEW_SECONDS * batch.shape[0])
-        return batch.new_ones(batch.shape[0], FAST_DIM)
+    plan = ViewPlan(FAST_VIEWS, seed=0)
+    views = len(files) * plan.stored
 
     def limit() -> None:
         with ThreadPoolExecutor(workers) as threads:
             images = decode_ahead(files, threads, 2 * workers + 1, pinned=False)
             for file, decoded in zip(files, images, strict=True):
                 assert decoded.pixels is not None
-                make_views(decoded.pixels, SIZE, recipe.parameters(file.image_id))
+                make_views(decoded.pixels, Recipe(SIZE), plan.parameters(file.image_id))
 
     ours, theirs = _in_turn(
-        lambda: _extract(folder, files, recipe, fast, FAST_DIM, batch=16, workers=workers),
+        lambda: _extract(folder, files, plan, FastEncoder(), FAST_DIM, batch=16, workers=workers),
         limit,
         FAST_ROUNDS,
     )
@@ -91,7 +97,7 @@ def _with_a_fast_encoder(folder: Path, files: list[ImageFile], workers: int) -> 
 
 
 def _in_turn(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> tuple[float, float]:
-    """Return the least time of each; alternating, so that a busy minute disturbs both alike."""
+    """Return the least time of each; alternating, so that other load affects both equally."""
     theirs()  # the first call pays for memory and caches
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
@@ -105,8 +111,8 @@ def _in_turn(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) 
 def _extract(
     folder: Path,
     files: list[ImageFile],
-    recipe: Recipe,
-    encoder: Callable[[Tensor], Tensor],
+    plan: ViewPlan,
+    encoder: Encoder,
     dim: int,
     *,
     batch: int,
@@ -119,9 +125,9 @@ def _extract(
         )
         half = max(1, len(files) // 2)
         shards = [ShardFiles(0, tuple(files[:half])), ShardFiles(1, tuple(files[half:]))]
-        with create_cache(f"{place}/cache.zarr", manifest, recipe.views, dim, FINGERPRINT, half) as writer:
+        with create_cache(f"{place}/cache.zarr", manifest, plan.stored, dim, FINGERPRINT, half) as writer:
             extract_shards(
-                shards, recipe, Runner(encoder, "cpu"), writer, batch=batch, workers=workers,
+                shards, plan, Runner(encoder, "cpu"), writer, batch=batch, workers=workers,
                 on_shard=_refuse_failures, on_halved=_refuse_halving,
             )  # fmt: skip
 

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from benchmarks.cohort import rsna_cache, scratch
 from benchmarks.rival import seconds_per_head_step
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import Cache
-from trust_cache.cache.rows import FeatureRows
+from trust_cache.cache.cache_reader import Cache
+from trust_cache.cache.feature_rows import FeatureRows, load_rows
 from trust_cache.heads import kernels
 from trust_cache.heads.bank import make_source, make_workspace
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.fit import fit_heads
-from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, draw_folds, find_cases
-from trust_cache.heads.schedule import train
-from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, draw_folds
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob
+from trust_cache.manifest.cases import find_cases
 
 EPOCHS = 20
 BANK = 100
@@ -29,17 +28,17 @@ AT_LEAST_RIVAL, AT_MOST_GATHER, AT_LEAST_BANK = 50, 10, 100
 
 
 def run() -> bool:
-    """Print times and ratios; tell whether the targets were met."""
+    """Print times and ratios; return whether the targets were met."""
     threads = os.cpu_count() or 1
     cache = rsna_cache()
-    fit_heads(cache, scratch() / "run", epochs=1, overwrite=True)  # compiles, if this machine never did
+    fit_heads(cache, scratch() / "run", epochs=1, overwrite=True)  # compiles on first use
     begin = time.perf_counter()
     rows = load_rows(cache)
     loading = time.perf_counter() - begin
     labels = cache.manifest["label"].cast(int).to_numpy()
     images = _folds(cache.manifest, labels)
     steps = sum(-(-part.fit.size // TrainingSettings().batch) for part in images) * EPOCHS
-    features = np.asarray(rows.owner)  # the very array in memory
+    features = np.asarray(rows.owner)  # the same array in memory
     rival = min(seconds_per_head_step(features, labels, count) for count in (1, 2))
     gathering = min(_gather(rows, images, steps // FOLDS, threads) for _ in range(3))
     bank = _bank(rows, images, threads)
@@ -112,7 +111,9 @@ def _bank(rows: FeatureRows, images: list[FoldImages], threads: int) -> float:
         for n in range(BANK)
     ]
     training = TrainingSettings(epochs=1)
-    tasks = [FoldTask(rows, images[n % FOLDS], settings, training, Draws(0, n)) for n in range(threads)]
+    jobs = [FoldJob(rows, images[n % FOLDS], settings, training, Draws(0, n)) for n in range(threads)]
+    steps = sum(-(-job.images.fit.size // training.batch) for job in jobs)
     begin = time.perf_counter()
-    train(tasks, threads)
-    return (time.perf_counter() - begin) / sum(task.steps_per_epoch * BANK for task in tasks)
+    for _ in COMPILED.train(jobs, threads=threads, on_epoch=lambda _job, _epoch, _taus: None):
+        pass
+    return (time.perf_counter() - begin) / (steps * BANK)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from benchmarks.timing import best
 from trust_cache.images.decode import decode
-from trust_cache.images.phantom import PhantomSettings, draw_phantom
-from trust_cache.images.png import encode_png
+from trust_cache.images.dicom_file import read_dataset
+from trust_cache.images.picture import process_image
+from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.png_files import encode_png
 from trust_cache.images.preprocess import preprocess
-from trust_cache.images.process import process_image
-from trust_cache.images.reading import read_dataset
-from trust_cache.images.settings import ImageSettings
-from trust_cache.images.synthetic_dicom import Encoding, Tags, mammogram_bytes
+from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom
+from trust_cache.synthetic.synthetic_dicom import Encoding, Tags, mammogram_bytes
 
 ROWS, COLUMNS = 5355, 4915
 IMAGES = 6
@@ -23,7 +23,7 @@ AT_MOST, AT_LEAST_TWO, MEMORY_BYTES = 1.6, 1.8, 1e9
 
 
 def run() -> bool:
-    """Print times and ratios; tell whether the targets were met."""
+    """Print times and ratios; return whether the targets were met."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = _image(folder / "image.dcm")
@@ -49,8 +49,8 @@ def _image(path: Path) -> Path:
 def _peak_of_one(file: Path) -> float:
     """The peak of a process that does one image and nothing else."""
     code = (
-        "import sys; from trust_cache.images.process import process_image;"
-        "from trust_cache.images.png import encode_png;"
+        "import sys; from trust_cache.images.picture import process_image;"
+        "from trust_cache.images.png_files import encode_png;"
         "encode_png(process_image(sys.argv[1], 'L').png_pixels)"
     )
     subprocess.run([sys.executable, "-c", code, str(file)], check=True)

@@ -24,7 +24,7 @@ class Usage:
 
 
 def run() -> bool:
-    """Print the peaks; tell whether the targets were met."""
+    """Print the peaks; return whether the targets were met."""
     cache = rsna_cache()
     size = cache.images * cache.views * cache.dim * 2
     loaded = _measure(Path(cache.source))
@@ -57,7 +57,7 @@ def _measure(cache: Path, *words: str) -> Usage:
 
 
 def measure(*words: str) -> Usage:
-    """Run a command in a process of its own and watch its memory."""
+    """Run a command in its own process and watch its memory."""
     begin = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-m", "trust_cache_cli.main", *words], stdout=subprocess.DEVNULL
@@ -74,7 +74,7 @@ def measure(*words: str) -> Usage:
 
 
 def _status(process: int) -> dict[str, int]:
-    """Read the sizes of /proc in bytes; nothing where the process has just ended."""
+    """Read the sizes of /proc in bytes; nothing if the process has just ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The report of an RSNA-sized run with five configurations, as a user calls it: a process of its own."""
+"""The report of an RSNA-sized run with five configurations, as a user calls it, in its own process."""
 
 import resource
 import subprocess
@@ -13,7 +13,7 @@ LIMIT_SECONDS, LIMIT_BYTES = 10.0, 4_000_000
 
 
 def run() -> bool:
-    """Print the time and the size of the page; tell whether the targets were met."""
+    """Print the time and the size of the page; return whether the targets were met."""
     with tempfile.TemporaryDirectory() as folder:
         made = make_run(Path(folder) / "run", cases=11_913, positives=486, images=5, epochs=20)
         page = Path(folder) / "report.html"

@@ -8,12 +8,12 @@ import numpy as np
 from benchmarks.cohort import rsna_cache, scratch
 from benchmarks.memory import Usage, measure
 from benchmarks.rival import seconds_per_head_step
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import Cache
+from trust_cache.cache.cache_reader import Cache
+from trust_cache.cache.feature_rows import load_rows
 from trust_cache.heads.folds import FOLDS
-from trust_cache.heads.preparation import FitSettings, prepare
-from trust_cache.heads.settings import TrainingSettings
-from trust_cache.studies.sweep.estimate import head_steps
+from trust_cache.heads.head_settings import TrainingSettings
+from trust_cache.heads.training_data import FitSettings, prepare
+from trust_cache.studies.sweep.sweep_request import head_steps
 
 SETTINGS, EPOCHS = 100, 20
 AT_LEAST_RIVAL = 100
@@ -24,14 +24,14 @@ GROWTH_BYTES = 0.1e9
 
 
 def run() -> bool:
-    """Print times, ratios and peaks; tell whether the targets were met."""
+    """Print times, ratios and peaks; return whether the targets were met."""
     cache = rsna_cache()
-    _sweep(cache, settings=1, epochs=1)  # compiles, if this machine never did
+    _sweep(cache, settings=1, epochs=1)  # compiles on first use
     rival = _rival(cache)
     before = _processor_seconds()
     ours = _sweep(cache, SETTINGS, EPOCHS)
     processor = _processor_seconds() - before
-    rival = min(rival, _rival(cache))  # on either side: a busy moment must not flatter us
+    rival = min(rival, _rival(cache))  # on either side: other load must not favour us
     work = prepare(cache, FitSettings({}, TrainingSettings(epochs=EPOCHS)), None)
     steps, heads = head_steps(work) / FOLDS, SETTINGS * FOLDS
     ratio = rival * steps / (ours.seconds / heads)

@@ -1,4 +1,4 @@
-"""The least of several wall times: what a piece of work costs when nothing disturbs it."""
+"""The least of several wall times: the cost of a piece of work on an idle machine."""
 
 import time
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from trust_cache.studies.charts import BLACK, BLUE, GREEN, GREY, VERMILLION, finish, inline
+from trust_cache.figures.chart_style import BLACK, BLUE, GREEN, GREY, VERMILLION, finish, inline
 
 PROCEDURES = {
     "obvious": "bootstrap of one split",
@@ -18,13 +18,13 @@ _NOMINAL = 0.05
 
 
 def alarm_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
-    """False alarms of equal columns against their correlation, a panel a size and target."""
+    """False alarms of equal columns against their correlation, one panel per size and target."""
     x = alt.X("correlation:O", title="correlation of the two columns", axis=alt.Axis(labelAngle=0))
     return _panels(_prepared(rows), x, "intervals without zero, columns equal", top=0.25, width=210)
 
 
 def verdict_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
-    """How often the columns are called different in each scenario, a panel a size and target."""
+    """How often the columns are called different in each scenario, one panel per size and target."""
     x = alt.X(
         "scenario:N",
         title=None,

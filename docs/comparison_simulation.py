@@ -2,7 +2,7 @@
 
 Negatives score N(0, 1) in both columns, positives N(shift, spread); within a class the columns are
 correlated. Dismissal at a population recall is then known in closed form, so an interval is right or
-wrong and a verdict is a find or a false alarm.
+wrong and a verdict is correct or a false alarm.
 """
 
 from collections.abc import Iterator
@@ -12,17 +12,19 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from selection_simulation import Size
 
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
 from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 from trust_cache.statistics.thresholds import allowed_misses
-from trust_cache.studies.compare.interval import (
-    Interval,
+from trust_cache.studies.compare.paired_tests import (
+    DifferenceInterval,
+    Floats,
+    Pair,
+    adjust,
     cells,
     difference_intervals,
+    swap_test,
     weighted_thresholds,
 )
-from trust_cache.studies.compare.pairs import Floats, Pair
-from trust_cache.studies.compare.swap_test import adjust, swap_test
 
 TARGETS = (0.98, 0.95)
 ALPHA = 0.05
@@ -83,13 +85,13 @@ class Scenario:
 
 @dataclass
 class _Tally:
-    """What one procedure did over the cohorts."""
+    """The results of one procedure over the cohorts."""
 
     intervals: int = 0
     covered: int = 0
     called: int = 0
 
-    def add(self, interval: Interval | None, truth: float, *, called: bool) -> None:
+    def add(self, interval: DifferenceInterval | None, truth: float, *, called: bool) -> None:
         self.called += called
         if interval is not None:
             self.intervals += 1
@@ -159,10 +161,10 @@ def simulate_intervals(
 
 def obvious_interval(
     pair: Pair, size: Size, target: float, resamples: int, generator: np.random.Generator
-) -> Interval:
-    """Resample one search/evaluation split: the threshold chosen anew on search, dismissal on evaluation.
+) -> DifferenceInterval:
+    """Resample one search/evaluation split: the threshold chosen again on search, dismissal on evaluation.
 
-    Cases of a class are exchangeable, so the first ones are as good a stratified draw as any.
+    Cases of a class are exchangeable, so the first ones are a valid stratified draw.
     """
     positives, negatives = size.search
     weights = generator.multinomial(positives, np.full(positives, 1.0 / positives), size=resamples)
@@ -176,7 +178,7 @@ def obvious_interval(
     shares = np.stack([alone, other_alone, total - alone - other_alone], axis=1) / total
     drawn = generator.multinomial(total, shares)
     differences = (drawn[:, 0] - drawn[:, 1]) / total
-    return Interval(*(float(end) for end in np.quantile(differences, (0.025, 0.975))))
+    return DifferenceInterval(*(float(end) for end in np.quantile(differences, (0.025, 0.975))))
 
 
 def _correlated(cases: int, correlation: float, generator: np.random.Generator) -> Floats:

@@ -17,8 +17,8 @@ from comparison_tables import render_tables
 from selection_simulation import paper_sizes
 from statistics_tables import fill_page
 
-from trust_cache.base.tables import write_rows
-from trust_cache.studies.charts import save_chart
+from trust_cache.base.csv_tables import write_rows
+from trust_cache.figures.chart_style import save_chart
 
 HERE = Path(__file__).resolve().parent
 Rows = list[dict[str, object]]

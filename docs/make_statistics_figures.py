@@ -18,7 +18,7 @@ import statistics_charts as charts
 import statistics_numbers as numbers
 from statistics_tables import fill_page, render_tables
 
-from trust_cache.base.tables import write_rows
+from trust_cache.base.csv_tables import write_rows
 
 HERE = Path(__file__).resolve().parent
 

@@ -15,10 +15,9 @@ from mapie.risk_control import BinaryClassificationController, BinaryRisk
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
 from trust_cache.statistics.bounds import smallest_samples
-from trust_cache.statistics.omission_rules import bonferroni
-from trust_cache.studies.rivals.rules import MISS, RULES, choose
+from trust_cache.statistics.rules import RULES, MissRule, bonferroni
 
 RSNA = Binormal(prevalence=486 / 11_913, auroc=0.87)
 SEARCH = 2_383  # cases of RSNA's search subset
@@ -33,7 +32,7 @@ OMISSION_RISK = BinaryRisk(lambda y, _p: y == 1, lambda _y, p: p == 0, higher_is
 
 @dataclass(frozen=True)
 class Promise:
-    """How a rule did over many search subsets whose truth is known."""
+    """The results of a rule over many search subsets with a known truth."""
 
     rule: str
     cohorts: int
@@ -49,12 +48,12 @@ def measure(
 ) -> Promise:
     """Apply a rule to seeded search subsets and look up the true rate at its threshold."""
     generator = np.random.default_rng(seed)
-    on_misses = RULES[rule].risk == MISS
+    on_misses = isinstance(RULES[rule], MissRule)
     allowed = 1 - TARGET if on_misses else LEVEL
     rates, dismissals, feasible = np.zeros(cohorts), np.zeros(cohorts), 0
     for cohort in range(cohorts):
         scores, labels = model.draw(cases, generator)
-        tau = choose(rule, scores, labels, TARGET if on_misses else LEVEL, delta).tau
+        tau = RULES[rule].choose(scores, labels, TARGET if on_misses else LEVEL, delta).tau
         if tau is None:
             continue
         feasible += 1
@@ -75,7 +74,7 @@ def cohorts(number: int, seed: int = 0) -> Iterator[tuple[Scores, Labels]]:
 
 
 def calibrated(scores: Scores) -> Scores:
-    """Return the chance of cancer given the score: what a calibrated classifier of screening says."""
+    """Return the chance of cancer given the score: the output of a calibrated classifier."""
     shift = RSNA.shift
     return np.asarray(expit(shift * logit(scores) - shift**2 / 2 + logit(RSNA.prevalence)))
 
@@ -111,7 +110,7 @@ def bonferroni_grid(scores: Scores, labels: Labels) -> Scores:
 def rounded_up(npv: bool, largest_n: int = 1_000) -> tuple[int, int]:
     """Count the (k, n) whose k becomes k + 1 in ceil(n * rate), and all of them.
 
-    The rate is k / n, or by way of the negative predictive value 1 - (n - k) / n.
+    The rate is k / n, or, by the negative predictive value, 1 - (n - k) / n.
     """
     wrong = total = 0
     for n in range(1, largest_n + 1):
@@ -123,7 +122,7 @@ def rounded_up(npv: bool, largest_n: int = 1_000) -> tuple[int, int]:
 
 
 def dismissed_by_crepes(scores: Scores, labels: Labels, later: Scores) -> NDArray[np.bool_]:
-    """Dismiss whom a class-conditional conformal classifier denies the label "cancer" at 1 - target."""
+    """Dismiss cases whose label "cancer" a class-conditional conformal classifier rejects at 1 - target."""
     classifier = ConformalClassifier().fit(-scores[labels == 1])
     p_values = classifier.predict_p(-later[:, None], smoothing=False)[:, 0]
     return np.asarray(p_values <= round(1 - TARGET, 12))
@@ -137,7 +136,7 @@ def promises_table(number: int = 2_000) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for rule in RULES:
-        models = {"AUROC 0.87": RSNA} | ({} if RULES[rule].risk == MISS else {"no skill": flat})
+        models = {"AUROC 0.87": RSNA} | ({} if isinstance(RULES[rule], MissRule) else {"no skill": flat})
         for name, model in models.items():
             found = measure(rule, model, number, seed=11)
             shares = (found.feasible / number, found.failures / number, found.mean_rate, found.mean_dismissal)
@@ -153,16 +152,16 @@ def peers_table(number: int = 100) -> str:
     for scores, labels in cohorts(number):
         positives = np.sort(scores[labels == 1])
         mapie = control(scores, labels, MISS_RISK, round(1 - TARGET, 12), positives, "fixed_sequence")
-        counts["miss"] += largest(mapie) == choose("ltt", scores, labels, TARGET, DELTA).tau
+        counts["miss"] += largest(mapie) == RULES["ltt"].choose(scores, labels, TARGET, DELTA).tau
         mapie = control(scores, labels, OMISSION_RISK, LEVEL, bonferroni_grid(scores, labels), "bonferroni")
-        ours = choose("ltt-for-bonferroni", scores, labels, LEVEL, DELTA).tau
+        ours = RULES["ltt-for-bonferroni"].choose(scores, labels, LEVEL, DELTA).tau
         counts["bonferroni"] += largest(mapie) == ours
         chances = calibrated(scores)
         mapie = control(chances, labels, OMISSION_RISK, LEVEL, None, "bonferroni_holm")
         counts["default"] += largest(mapie) is not None
         mapie = control(chances, labels, MISS_RISK, round(1 - TARGET, 12), None, "bonferroni_holm")
         counts["default_miss"] += (largest(mapie) or 0.0) > 0.0
-        tau = choose("crc", scores, labels, TARGET, DELTA).tau
+        tau = RULES["crc"].choose(scores, labels, TARGET, DELTA).tau
         later = np.linspace(0, 1, 5_001)
         counts["crepes"] += bool(np.all(dismissed_by_crepes(scores, labels, later) == (later < (tau or 0.0))))
     rows = [

@@ -1,4 +1,4 @@
-"""The simulation of selection: what choosing one of many heads does to the bound of the chosen one.
+"""The simulation of selection: the effect of choosing one of many heads on the bound of the chosen one.
 
 The heads of a replicate are equally good: binormal scores of one AUROC, equicorrelated within each
 class. Every head gets its threshold from its own search subset; the truth about that threshold,
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from trust_cache.manifest.descriptions import describe_data_set
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
+from trust_cache.manifest.datasets.dataset import describe_dataset
 from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
-from trust_cache.statistics.splits import search_sizes
+from trust_cache.statistics.stratified_draws import search_sizes
 from trust_cache.statistics.thresholds import allowed_misses, threshold_allowing
 
 DELTA = 0.01
@@ -25,7 +25,7 @@ HEADS = 100
 TARGETS = (0.98, 0.95)
 AUROC = 0.72
 CORRELATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
-# How much of the result is the assumed AUROC's: two others, at two correlations.
+# The influence of the assumed AUROC: two others, at two correlations.
 OTHER_AUROCS = (0.65, 0.8)
 OTHER_CORRELATIONS = (0.0, 0.9)
 AUROCS_AT = {
@@ -44,7 +44,7 @@ Key = tuple[float, float, float, str]  # AUROC, correlation, target, procedure
 
 @dataclass(frozen=True)
 class Size:
-    """A cohort's size and the stratified search subset that comes of it."""
+    """A cohort's size and the stratified search subset that follows from it."""
 
     name: str
     cases: int
@@ -86,14 +86,14 @@ class Outcome:
 
 def paper_sizes() -> tuple[Size, ...]:
     """Return the sizes of the paper's two data sets."""
-    expected = {name: describe_data_set(name).expected for name in ("nlbs", "rsna")}
+    expected = {name: describe_dataset(name).expected for name in ("nlbs", "rsna")}
     return tuple(Size(name.upper(), item.cases, item.positive_cases) for name, item in expected.items())
 
 
 def simulate_selection(size: Size, replicates: int, seed: int) -> list[dict[str, object]]:
     """Return one row for each setting, target and procedure, with the errors of its bound.
 
-    All settings share a replicate's random numbers: their differences are the settings' own, and the
+    All settings share a replicate's random numbers: their differences come from the settings alone, and the
     points along one curve are not independent of each other.
     """
     # SFC64 is numpy's fastest generator, and drawing the numbers is most of the work.
@@ -120,7 +120,7 @@ def simulate_selection(size: Size, replicates: int, seed: int) -> list[dict[str,
 def certify_heads(positive: Singles, negative: Singles, size: Size, target: float) -> Outcome:
     """Choose every head's threshold on the search subset and count below it on both subsets.
 
-    Cases of a class are exchangeable, so the first ones are as good a stratified draw as any.
+    Cases of a class are exchangeable, so the first ones are a valid stratified draw.
     """
     search_positives, search_negatives = size.search
     misses = allowed_misses(search_positives, target)
@@ -137,7 +137,7 @@ def certify_heads(positive: Singles, negative: Singles, size: Size, target: floa
 
 
 def judge(outcome: Outcome, model: Binormal) -> Iterator[tuple[str, bool]]:
-    """Yield for each procedure whether the truth lies above the bound of the head that it chose."""
+    """Yield for each procedure whether the truth is above the bound of the head that it chose."""
     # The thresholds are normal deviates; the model's are behind its sigmoid.
     truth = model.omission_rate(expit(outcome.tau))
     k, n = outcome.positives_dismissed, outcome.dismissed

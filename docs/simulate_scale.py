@@ -9,29 +9,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Measured, as the page says by what command.
+# Measured by the commands on the page.
 PREPROCESS_SECONDS = 4.5  # processor seconds of one 5355x4915 JPEG 2000 image
 PNG_BYTES, DICOM_BYTES = 20_055_246, 22_505_042  # of that image
 VIEW_FLOPS = 131_234_810_496  # of B5 at 1520x912
 VIEW_CORE_SECONDS = 6.9  # on one core here
 DIM, FLOAT16_BYTES, VIEWS = 2048, 2, 8
 
-IMAGES_AN_EXAMINATION = 4.6  # RSNA's 54,706 images of 11,913 women
-EXAMINATIONS = (1_000_000, 10_000_000)
+IMAGES_PER_CASE = 4.6  # RSNA's 54,706 images of 11,913 cases
+CASES = (1_000_000, 10_000_000)
 TERAFLOPS = (10, 30, 100)  # what a GPU really does of its nominal speed: 2018's, 2020's, 2022's kind
 YEAR_SECONDS = 365 * 86_400
 
 ITEMS = 10_000
 SPREAD = 0.25  # of the logarithm of an item's duration; its median is the unit of time
 STRAGGLERS, SLOWER = 0.02, 5.0  # share of tries on a machine that is slow just then, and by how much
-BACK_AFTER = 3.0  # until a dead worker's place is filled again and its encoder loaded
+BACK_AFTER = 3.0  # until a dead worker is replaced and its encoder loaded
 MOST_TRIES = 12  # Dask's four, started three times
 SEED = 9
 
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a simulated run."""
+    """The outcome of a simulated run."""
 
     makespan: float
     least: float  # all finished work shared evenly
@@ -42,7 +42,7 @@ class Run:
 
 
 def simulate(items: int, workers: int, deaths: float, size: float = 1.0) -> Run:
-    """Run items over workers; a free one takes the next, and dies in the middle of it with a given chance."""
+    """Run items over workers; a free worker takes the next item and may die during it."""
     generator = np.random.default_rng(SEED)
     fresh = deque(range(items))
     returned: list[tuple[float, int]] = []  # lost with their workers: when, which
@@ -62,7 +62,7 @@ def simulate(items: int, workers: int, deaths: float, size: float = 1.0) -> Run:
         tries[item] += 1
         duration = size * generator.lognormal(0.0, SPREAD)
         duration *= SLOWER if generator.random() < STRAGGLERS else 1.0
-        # A larger item meets a death in proportion: workers die by time, not by item.
+        # Workers die per time, not per item: a larger item has a proportionally larger chance.
         if generator.random() < 1 - (1 - deaths) ** size:
             at = now + generator.random() * duration
             died, lost = died + 1, lost + at - now
@@ -98,10 +98,10 @@ def simulation_table() -> str:
 
 
 def cost_table() -> str:
-    """Return what a year of examinations costs."""
+    """Return the costs of one year."""
     rows: dict[str, list[str]] = {"images a year": []}
-    for examinations in EXAMINATIONS:
-        images = examinations * IMAGES_AN_EXAMINATION
+    for cases in CASES:
+        images = cases * IMAGES_PER_CASE
         views = images * (VIEWS + 1)
         flops = views * VIEW_FLOPS
         cells = {
@@ -128,8 +128,8 @@ def cost_table() -> str:
         }
         for name, cell in cells.items():
             rows.setdefault(name, []).append(cell)
-    head = " | ".join(f"{count / 1e6:.0f} million examinations" for count in EXAMINATIONS)
-    lines = [f"| a year | {head} |", "|---|" + "---|" * len(EXAMINATIONS)]
+    head = " | ".join(f"{count / 1e6:.0f} million cases" for count in CASES)
+    lines = [f"| a year | {head} |", "|---|" + "---|" * len(CASES)]
     return "\n".join([*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())])
 
 

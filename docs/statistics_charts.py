@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 from selection_simulation import AUROC, DELTA
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; shapes and dashes say it again.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; shapes and dashes repeat them.
 BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#333333"
 
 PROCEDURES = {
@@ -18,7 +18,7 @@ PERCENT = "100 * datum.value + ' %'"
 
 
 def finish(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
-    """Give every chart the same plain dress: white ground, fonts that each machine has."""
+    """Give every chart the same style: white background, fonts that each machine has."""
     return (
         chart.configure(background="white", font="sans-serif", padding=10)
         .configure_view(stroke="#bbbbbb")
@@ -29,7 +29,7 @@ def finish(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
 
 
 def selection_chart(selection: pl.DataFrame) -> alt.TopLevelMixin:
-    """Error rate against correlation, a panel for each data set and target."""
+    """Error rate against correlation, one panel per data set and target."""
     names = list(PROCEDURES.values())
     data = selection.filter(pl.col("auroc") == AUROC).with_columns(
         pl.col("procedure").replace_strict(PROCEDURES), panel=_panel("data_set"), nominal=pl.lit(DELTA)
@@ -66,7 +66,7 @@ def selection_chart(selection: pl.DataFrame) -> alt.TopLevelMixin:
 
 
 def resplit_chart(points: pl.DataFrame) -> alt.TopLevelMixin:
-    """Distribution functions over the splits of one cohort: dismissal and bound, a row for each cohort."""
+    """Distribution functions over the splits of one cohort: dismissal and bound, one row per cohort."""
     data = points.with_columns(
         dismissal=pl.col("dismissed") / pl.col("cases"), name=_percent("target") + " target"
     )
@@ -125,7 +125,7 @@ def _distribution(data: pl.DataFrame, column: str, title: str, last: float) -> a
 
 
 def chance_chart(chances: pl.DataFrame, law: pl.DataFrame) -> alt.TopLevelMixin:
-    """The chance to meet the target against search positives, a panel for each target."""
+    """The chance to meet the target against search positives, one panel per target."""
     names = list(RULES.values())
     curves = chances.with_columns(pl.col("rule").replace_strict(RULES), panel=_percent("target") + " target")
     marks = law.filter(
@@ -174,7 +174,7 @@ def chance_chart(chances: pl.DataFrame, law: pl.DataFrame) -> alt.TopLevelMixin:
 
 
 def failure_chart(failures: pl.DataFrame) -> alt.TopLevelMixin:
-    """The exact chance of a wrong bound against the true rate, a panel for each n."""
+    """The exact chance of a wrong bound against the true rate, one panel per n."""
     data = failures.with_columns(panel="n = " + pl.col("n").cast(pl.String), nominal=pl.lit(DELTA))
     curve = (
         alt.Chart()

@@ -12,13 +12,12 @@ from scipy.special import expit, ndtri
 from scipy.stats import binom
 from selection_simulation import AUROC, DELTA, TARGETS, Size, paper_sizes
 
+from tests.binormal import Binormal
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.points import recall_lower
-from trust_cache.statistics.binormal import Binormal
-from trust_cache.statistics.bounds import clopper_pearson_upper, smallest_samples
-from trust_cache.statistics.planning import chance_target_met, dismissed_needed
+from trust_cache.statistics.bounds import clopper_pearson_upper, smallest_sample, smallest_samples
 from trust_cache.statistics.prevalence import omission_at_prevalence
-from trust_cache.statistics.rules import allowance
+from trust_cache.statistics.rules import allowance, chance_target_met
 from trust_cache.statistics.thresholds import allowed_misses
 
 Row = dict[str, object]
@@ -66,7 +65,7 @@ DRAWS_A_REPLICATE = 100  # of one head, which costs three random numbers instead
 
 
 def resplit_cohorts(resplits: int, seed: int) -> tuple[list[Row], list[Row]]:
-    """Certify one cohort of each shape over many splits: a row a split, and a row a spread."""
+    """Certify one cohort of each shape over many splits: one row per split, and one row per spread."""
     points, spreads = [], []
     for size, auroc in ((paper_sizes()[0], AUROC), (STRONG_MODEL, 0.886)):
         generator = np.random.Generator(np.random.PCG64([seed, size.cases]))
@@ -228,7 +227,7 @@ def _chance_wrong(model: Binormal, miss_rate: float, positives: int, negatives: 
 
 
 def rebuilt_counts() -> list[Row]:
-    """Count the pairs (m, k) whose k does not survive a rate: m times the rate, truncated."""
+    """Count the pairs (m, k) whose k is not recovered from a rate: m times the rate, truncated."""
     ways: dict[str, Callable[[NDArray[np.int64], int], NDArray[np.float64]]] = {
         "k/m": lambda k, m: k / m,
         "1 - (m-k)/m": lambda k, m: 1.0 - (m - k) / m,
@@ -294,10 +293,10 @@ def examples() -> list[Row]:
         "nlbs_recall": 1 - 1 / 119,
         "nlbs_recall_lower": recall_lower(1, 119, DELTA) or 0.0,
         "rsna_bound": clopper_pearson_upper(6, 1_364, DELTA),
-        "n_min_0_at_1_percent_delta_05": dismissed_needed(0.01, 0, 0.05),
-        "n_min_0_at_1_percent": dismissed_needed(0.01, 0, DELTA),
-        "n_min_1_at_1_percent": dismissed_needed(0.01, 1, DELTA),
-        "n_min_2_at_1_percent": dismissed_needed(0.01, 2, DELTA),
+        "n_min_0_at_1_percent_delta_05": smallest_sample(0, 0.01, 0.05),
+        "n_min_0_at_1_percent": smallest_sample(0, 0.01, DELTA),
+        "n_min_1_at_1_percent": smallest_sample(1, 0.01, DELTA),
+        "n_min_2_at_1_percent": smallest_sample(2, 0.01, DELTA),
     }
     for name, counts in (("nlbs", nlbs), ("rsna", rsna)):
         for label, prevalence in (("own", counts["positives"] / counts["cases"]), ("0.005", 0.005)):

@@ -1,4 +1,4 @@
-"""The tables of the statistics page, written from the CSV files, and where they stand in the page."""
+"""The tables of the statistics page, written from the CSV files, and their places in the page."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, settings
 
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
 
 settings.register_profile(
     "here", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

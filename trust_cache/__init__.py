@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trust_cache.cache.encoder import load_encoder
-    from trust_cache.cache.reading import open_cache
+    from trust_cache.cache.cache_reader import open_cache
     from trust_cache.certificate.certify import certify
+    from trust_cache.encoders.known_encoders import load_encoder
+    from trust_cache.heads.closed_loop import closed_loop_threshold
+    from trust_cache.heads.estimator import TrustHeadClassifier
     from trust_cache.heads.fit import fit_heads
-    from trust_cache.heads.threshold import closed_loop_threshold
     from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
     from trust_cache.statistics.thresholds import select_threshold
-    from trust_cache.studies.estimator import TrustHeadClassifier
 
 __all__ = [
     "TrustHeadClassifier",
@@ -27,14 +27,14 @@ __all__ = [
 
 # Imported when first used: `import trust_cache` itself costs nothing.
 _HOMES = {
-    "TrustHeadClassifier": "trust_cache.studies.estimator",
+    "TrustHeadClassifier": "trust_cache.heads.estimator",
     "certify": "trust_cache.certificate.certify",
-    "closed_loop_threshold": "trust_cache.heads.threshold",
+    "closed_loop_threshold": "trust_cache.heads.closed_loop",
     "clopper_pearson_lower": "trust_cache.statistics.bounds",
     "clopper_pearson_upper": "trust_cache.statistics.bounds",
     "fit_heads": "trust_cache.heads.fit",
-    "load_encoder": "trust_cache.cache.encoder",
-    "open_cache": "trust_cache.cache.reading",
+    "load_encoder": "trust_cache.encoders.known_encoders",
+    "open_cache": "trust_cache.cache.cache_reader",
     "select_threshold": "trust_cache.statistics.thresholds",
 }
 

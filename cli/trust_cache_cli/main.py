@@ -1,4 +1,4 @@
-"""The entry point: the commands put together, and the one place that turns outcomes into exit codes."""
+"""The entry point: all commands, and the exit codes of errors."""
 
 import io
 import logging
@@ -7,28 +7,20 @@ from typing import Annotated
 
 import typer
 
-from trust_cache.base.durable import NO_ROOM
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
+from trust_cache.base.files import DISK_FULL
 from trust_cache_cli import (
-    caches,
-    certificates,
-    comparisons,
-    demonstration,
-    examinations,
-    external,
-    extraction,
-    images,
-    machines,
-    manifests,
-    models,
-    monitoring,
-    planning,
-    reports,
-    rivals,
-    sweeps,
-    training,
-    trajectories,
-    weights,
+    cache_commands,
+    certify_commands,
+    compare_commands,
+    extract_commands,
+    image_commands,
+    machine_commands,
+    manifest_commands,
+    model_commands,
+    report_commands,
+    sweep_command,
+    training_commands,
 )
 from trust_cache_cli.output import fail
 
@@ -39,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-OUR_FAULT = 70
+INTERNAL_ERROR = 70
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,48 +45,43 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback(
     epilog="Results go to stdout, progress and warnings to stderr. Exit codes: 0 done, 1 finished but"
-    " something failed or does not agree, 2 wrong use or bad input, 3 stopped early and resumable,"
-    " 70 our own fault, 130 Ctrl-C."
+    " some items failed or disagree, 2 wrong use or bad input, 3 stopped early and resumable,"
+    " 70 internal error, 130 Ctrl-C."
 )
 def describe(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Certified dismissal in breast cancer screening.
 
-    From scores of examinations to a dismissal threshold with an exact upper bound on the cancer rate
-    below it. A research tool: not a medical device.
+    From scores of cases to a dismissal threshold with an exact upper bound on the cancer rate below it. A
+    case is one screening examination. This is a research tool, not a medical device.
     """
 
 
-manifests.register(app)
-images.register(app)
-weights.register(app)
-extraction.register(app)
-caches.register(app)
-training.register(app)
-certificates.register(app)
-comparisons.register(app)
-external.register(app)
-reports.register(app)
-sweeps.register(app)
-trajectories.register(app)
-planning.register(app)
-rivals.register(app)
-models.register(app)
-examinations.register(app)
-monitoring.register(app)
-machines.register(app)
-demonstration.register(app)
+for module in (
+    manifest_commands,
+    image_commands,
+    extract_commands,
+    cache_commands,
+    training_commands,
+    certify_commands,
+    sweep_command,
+    compare_commands,
+    report_commands,
+    model_commands,
+    machine_commands,
+):
+    app.add_typer(module.app)
 
 
 def main() -> None:
     """Run the command line; no traceback for a user's mistake."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a pipe that is not UTF-8 cannot show a tau
+            stream.reconfigure(errors="backslashreplace")  # not every pipe can encode a tau
     try:
         try:
             app(prog_name="trust-cache")
@@ -103,25 +90,25 @@ def main() -> None:
     except TrustCacheError as error:
         fail(str(error))
         sys.exit(error.exit_code)
-    except OSError as error:  # of a file that the user named, wherever it was touched
+    except OSError as error:  # from a file that the user named
         fail(f"{error.filename or 'the output'}: {error.strerror or error}")
-        sys.exit(StoppedError.exit_code if error.errno in NO_ROOM else InputError.exit_code)
+        sys.exit(StoppedError.exit_code if error.errno in DISK_FULL else InputError.exit_code)
     except MemoryError:
-        fail("there is not enough memory for this; nothing was written")
+        fail("not enough memory; nothing was written")
         sys.exit(StoppedError.exit_code)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("trust_cache"):
             fail(
-                f"this needs the package {error.name}, which is not installed here:"
+                f"this command needs the package {error.name}, which is not installed:"
                 ' pip install "trust-cache[extract]" (images, encoder) or "trust-cache[cluster]"'
             )
             sys.exit(InputError.exit_code)
         logging.getLogger("trust_cache").debug("unexpected", exc_info=True)
         fail(
-            f"an error of trust-cache itself: {type(error).__name__}: {error}."
+            f"internal error: {type(error).__name__}: {error}."
             " Please report it with the file that `--log FILE -v` writes"
         )
-        sys.exit(OUR_FAULT)
+        sys.exit(INTERNAL_ERROR)
 
 
 if __name__ == "__main__":

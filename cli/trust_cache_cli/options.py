@@ -1,17 +1,67 @@
-"""Options that every command has: how much to say, and where to keep a record of it."""
+"""The options that commands share, and how a command is registered with them."""
 
+import inspect
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from trust_cache.base.errors import InputError
 
 if TYPE_CHECKING:
-    from trust_cache.base.work import Cluster
+    from trust_cache.base.executor import Cluster
 
+
+Command: TypeAlias = Callable[..., None]
 _LOGGER = logging.getLogger("trust_cache")
+TARGETS = (0.98, 0.95)
+
+
+def command_group() -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+def command(
+    app: typer.Typer, *examples: str, name: str | None = None, notes: str = ""
+) -> Callable[[Command], Command]:
+    """Register a function as a command whose help shows the examples, then the notes.
+
+    A parameter that is annotated with a dataclass adds one option per field of the dataclass. Every command
+    also gets -v and --log.
+    """
+    lines = "".join(f"    trust-cache {example}\n\n" for example in examples)
+    epilog = f"**Example{'s' * (len(examples) > 1)}**\n\n{lines}{notes}"
+
+    def register(function: Command) -> Command:
+        records: dict[str, Any] = {"logging": _LoggingOptions}
+        options = list(inspect.signature(_LoggingOptions).parameters.values())
+        own: list[inspect.Parameter] = []
+        for parameter in inspect.signature(function).parameters.values():
+            kind = parameter.annotation
+            if isinstance(kind, type) and is_dataclass(kind):
+                records[parameter.name] = kind
+                own += inspect.signature(kind).parameters.values()
+            else:
+                own.append(parameter)
+
+        @wraps(function)
+        def run(**given: Any) -> None:
+            for key, record in records.items():
+                given[key] = record(**{field.name: given.pop(field.name) for field in fields(record)})
+            del given["logging"]
+            function(**given)
+
+        keyword_only = [option.replace(kind=option.KEYWORD_ONLY) for option in (*own, *options)]
+        run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+        app.command(name, epilog=epilog)(run)
+        return function
+
+    return register
 
 
 def _verbose(value: bool) -> bool:
@@ -39,67 +89,120 @@ def _listen(handler: logging.Handler) -> None:
     _LOGGER.addHandler(handler)
 
 
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what is being done.", callback=_verbose)]
-Log = Annotated[
-    Path | None,
-    typer.Option("--log", metavar="FILE", help="Keep a detailed record in FILE.", callback=_log),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS", help="Work on the Dask cluster of this scheduler, such as tcp://host:8786."
-    ),
-]
-Resources = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="What a worker of the cluster must offer, such as GPU=1."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+@dataclass(frozen=True)
+class _LoggingOptions:
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print what is being done.", callback=_verbose)
+    ] = False
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a detailed log to FILE.", callback=_log)
+    ] = None
 
-# How heads are trained, wherever they are.
-Epochs = Annotated[int, typer.Option(help="Epochs of training.")]
-Views = Annotated[int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")]
-Repeats = Annotated[int, typer.Option(metavar="R", help="Train R times with other folds and batches.")]
-Folds = Annotated[Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier splits.csv.")]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+CacheArgument = Annotated[
+    str, typer.Argument(metavar="CACHE", help="A cache of features: a .zarr folder or URL, or an .h5 file.")
+]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder from fit-heads or external.")]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
+OutRun = Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder to write.")]
+OutCache = Annotated[str, typer.Option("--out", metavar="CACHE", help="The cache to write: .zarr or .h5.")]
+AugmentedViews = Annotated[int, typer.Option(metavar="K", help="Augmented views per image.")]
+Encoder = Annotated[str | None, typer.Option(metavar="NAME", help="Any timm model. [Mammo-CLIP's B5]")]
+ImageSize = Annotated[str, typer.Option(metavar="HxW", help="Height and width of the encoder's input.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Worker processes. [all cores]")]
+Like = Annotated[str, typer.Option(metavar="SET", help="The data set to imitate: rsna or nlbs.")]
 Threads = Annotated[int | None, typer.Option(help="Processor threads. [all cores]")]
 LowMemory = Annotated[bool, typer.Option("--low-memory", help="Map the features instead of loading them.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
-
-# How points are certified, wherever they are.
+Epochs = Annotated[int, typer.Option(help="Epochs of training.")]
+Repeats = Annotated[int, typer.Option(metavar="R", help="Train R times with different folds and batches.")]
+Folds = Annotated[Path | None, typer.Option(metavar="FILE", help="Reuse the folds of an earlier folds.csv.")]
 Targets = Annotated[
     list[float] | None,
     typer.Option("--target", metavar="R", help="A recall to keep; may be repeated. [0.98 and 0.95]"),
 ]
 Delta = Annotated[float, typer.Option(help="One minus the confidence of the bounds.")]
 SplitFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Reuse the split of an earlier split.csv.")
+    Path | None, typer.Option(metavar="FILE", help="Reuse the search/evaluation split of a split.csv.")
+]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Certify the same thresholds for each group of a column."),
 ]
 Prevalence = Annotated[
-    float | None,
-    typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence."),
-]
-Resplits = Annotated[int, typer.Option(metavar="R", help="Repeat over R other splits: what is one worth?")]
-Rule = Annotated[
-    str, typer.Option(help="How the threshold is chosen on the search subset: recall, crc or ltt.")
+    float | None, typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence.")
 ]
 
 
-def cluster_of(scheduler: str | None, resources: str | None = None) -> "Cluster | None":
-    """Return the cluster that --scheduler and --resources mean, if any."""
-    from trust_cache.base.work import Cluster
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How heads are trained."""
 
-    if scheduler is None:
-        if resources is not None:
-            raise InputError("--resources: expected --scheduler with it, found none")
-        return None
-    wanted: dict[str, float] = {}
-    for item in (resources or "").split(","):
-        name, _, amount = item.partition("=")
-        if not item.strip():
-            continue
-        try:
-            wanted[name.strip()] = float(amount or 1)
-        except ValueError as error:
-            raise InputError(f"--resources: expected NAME=NUMBER, found {item!r}") from error
-    return Cluster(scheduler, wanted)
+    epochs: Epochs = 20
+    seed: Seed = 0
+    views: Annotated[
+        int | None, typer.Option(metavar="K", help="Train on the first K augmented views. [all]")
+    ] = None
+    threads: Threads = None
+    low_memory: LowMemory = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Whether a run is new."""
+
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False
+
+
+@dataclass(frozen=True)
+class CertifyOptions:
+    """How points are certified."""
+
+    target: Targets = None
+    delta: Delta = 0.01
+    split: SplitFile = None
+    prevalence: Prevalence = None
+    resplits: Annotated[
+        int, typer.Option(metavar="R", help="Repeat over R random splits and report the spread.")
+    ] = 0
+    rule: Annotated[
+        str, typer.Option(help="How to choose the threshold on the search subset: recall, crc, rcps, ltt.")
+    ] = "recall"
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where the work is done."""
+
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of this scheduler: tcp://host:8786."),
+    ] = None
+    resources: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="The resources that a worker must have, such as GPU=1."),
+    ] = None
+
+    def cluster(self) -> "Cluster | None":
+        """Return the cluster, or nothing for this machine."""
+        from trust_cache.base.executor import Cluster
+
+        if self.scheduler is None:
+            if self.resources is not None:
+                raise InputError("--resources: expected --scheduler with it, found none")
+            return None
+        wanted: dict[str, float] = {}
+        for item in filter(str.strip, (self.resources or "").split(",")):
+            name, _, amount = item.partition("=")
+            try:
+                wanted[name.strip()] = float(amount or 1)
+            except ValueError as error:
+                raise InputError(f"--resources: expected NAME=NUMBER, found {item!r}") from error
+        return Cluster(self.scheduler, wanted)
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """Split names that are separated by commas."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))

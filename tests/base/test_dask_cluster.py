@@ -12,8 +12,7 @@ import pytest
 
 from tests.clusters import TestCluster, cluster_in
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.executor import run_items
-from trust_cache.base.work import Cluster, WorkerDiedError
+from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +101,7 @@ def test_a_killed_scheduler_is_one_sentence(cluster: TestCluster, tmp_path: Path
 
 
 def test_nobody_at_the_address() -> None:
-    with pytest.raises(InputError, match="no Dask scheduler answers there"):
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
         list(run_items(work, [1], Cluster("tcp://127.0.0.1:9", connect_seconds=1)))
-    with pytest.raises(InputError, match="no Dask scheduler answers there"):
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
         list(run_items(work, [1], Cluster("nonsense://x", connect_seconds=1)))

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import run_items
-from trust_cache.base.work import WorkerDiedError
+from trust_cache.base.executor import WorkerDiedError, run_items
 
 
 def work(item: int) -> int:
@@ -67,7 +66,7 @@ def runs(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -41,7 +41,7 @@ def test_other_results_are_kept_under_a_number(tmp_path: Path) -> None:
     assert content(tmp_path) == {"out/a.txt": b"2", "out.1/a.txt": b"0", "out.2/a.txt": b"1"}
 
 
-def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
+def test_unknown_files_are_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("ten years")
     with pytest.raises(InputError, match=r"thesis\.tex"):
         write_folder(tmp_path, FILES, own=OWN)
@@ -59,7 +59,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoppedError, match="no room left") as caught:
+    with pytest.raises(StoppedError, match="no space left") as caught:
         write_folder(out, FILES, own=OWN)
     assert caught.value.exit_code == 3
     assert content(tmp_path) == {"out/a.txt": b"0"}

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trust_cache.base import digests
-from trust_cache.base.digests import rows_sha256
-from trust_cache.base.names import file_stems
+from trust_cache.base.digests import file_stems, rows_sha256
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), max_size=8)
 ROWS = st.lists(

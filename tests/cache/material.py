@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.cache_writer import create_cache
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.reading import Cache, open_cache
-from trust_cache.cache.writer import create_cache
 
 FINGERPRINT = Fingerprint(
     encoder="efficientnet-b5",
@@ -57,3 +57,8 @@ def write_cache(
         for shard in range(writer.layout.shards) if shards is None else shards:
             writer.write_shard(shard, features[slice(*writer.layout.bounds(shard))])
     return open_cache(out)
+
+
+def differing_fields(one: Fingerprint, other: Fingerprint) -> tuple[str, ...]:
+    names = Fingerprint.__struct_fields__
+    return tuple(name for name in names if getattr(one, name) != getattr(other, name))

@@ -1,4 +1,4 @@
-"""The contract of FORMAT.md, the same for both backends."""
+"""The contract of FORMAT.md, the same for every store, and for one that a test adds."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,24 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from polars.testing import assert_frame_equal
 
 from tests.cache.material import FINGERPRINT, a_manifest, some_features, write_cache
+from tests.cache.toy_store import DOCUMENT, NPY
 from trust_cache.base.errors import InputError
-from trust_cache.cache.information import cache_info
+from trust_cache.cache import known_stores
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_writer import create_cache, resume_cache
+from trust_cache.cache.feature_rows import load_rows
 from trust_cache.cache.layout import FORMAT, SCHEMA
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.writer import create_cache, resume_cache
+from trust_cache.cache.verify_cache import cache_info
+
+
+@pytest.fixture(params=["zarr", "h5", "npy"])
+def suffix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(known_stores, "BACKENDS", (*known_stores.BACKENDS, NPY))
+    return str(request.param)
 
 
 def edit_document(path: Path, **changes: object) -> None:
@@ -26,6 +35,9 @@ def edit_document(path: Path, **changes: object) -> None:
         with h5py.File(path, "r+") as file:
             document = json.loads(file.attrs[FORMAT])
             file.attrs[FORMAT] = json.dumps({**document, **changes})
+    elif path.suffix == ".npy":
+        whole = json.loads((path / DOCUMENT).read_text())
+        (path / DOCUMENT).write_text(json.dumps({**whole, "cache": {**whole["cache"], **changes}}))
     else:
         group = zarr.open_group(str(path), mode="r+")
         group.attrs[FORMAT] = {**group.attrs[FORMAT], **changes}
@@ -97,7 +109,7 @@ def test_resuming_writes_what_is_pending(out: Path) -> None:
 
 def test_resuming_under_another_fingerprint_names_the_field(out: Path) -> None:
     write_cache(out, some_features(10), shards=[1])
-    other = type(FINGERPRINT)(**{**FINGERPRINT.__dict__, "image_size": (760, 456)})
+    other = structs.replace(FINGERPRINT, image_size=(760, 456))
     with pytest.raises(InputError, match=r"image_size: expected \(760, 456\), found \(1520, 912\)"):
         resume_cache(out, a_manifest(10), other)
     with pytest.raises(InputError, match="another manifest"):
@@ -165,14 +177,21 @@ def test_a_newer_schema_is_refused(out: Path) -> None:
     write_cache(out, some_features(5))
     edit_document(out, schema=SCHEMA + 1)
     with pytest.raises(
-        InputError, match=f"schema {SCHEMA + 1}, this version of trust-cache reads up to {SCHEMA}"
+        InputError, match=f"with schema {SCHEMA}, found schema {SCHEMA + 1}; a newer file needs a newer"
     ):
         open_cache(out)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"format": "other"}, {"schema": "one"}, {"fingerprint": {}}, {"columns": 3}, {"shard_images": None}],
+    [
+        {"format": "other"},
+        {"schema": "one"},
+        {"fingerprint": {}},
+        {"columns": 3},
+        {"shard_images": None},
+        {"more": 1},
+    ],
 )
 def test_a_damaged_document_is_refused(out: Path, changes: dict[str, object]) -> None:
     write_cache(out, some_features(5))
@@ -216,7 +235,7 @@ def test_a_new_cache_needs_a_free_name_that_says_its_backend(out: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (pl.lit("same").alias("image_id"), "stands more than once"),
+        (pl.lit("same").alias("image_id"), "occurs more than once"),
         (pl.lit(None).alias("case_id"), "an empty case_id"),
         (pl.lit("2").alias("label"), "expected a label of 0 or 1"),
         (pl.lit("a\0b").alias("site"), "NUL"),
@@ -243,7 +262,7 @@ def test_info(out: Path) -> None:
     assert (info.images, info.cases, info.positive_images, info.positive_cases) == (10, 3, 2, 2)
     assert (info.shards, info.shards_done, info.images_done) == (3, 1, 4)
     assert info.feature_bytes == 10 * 3 * 8 * 2
-    assert info.backend == ("hdf5" if out.suffix == ".h5" else "zarr")
+    assert info.backend == {".h5": "hdf5", ".zarr": "zarr", ".npy": "npy"}[out.suffix]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -274,7 +293,7 @@ def test_any_shape_and_text_comes_back(
     assert cache.manifest["x"].to_list() == table["x"].to_list()
 
 
-def test_zarr_and_h5py_read_the_arrays_alone(out: Path) -> None:
+def test_other_libraries_read_the_arrays(out: Path) -> None:
     features = some_features(10)
     write_cache(out, features)
     if out.suffix == ".h5":
@@ -282,6 +301,8 @@ def test_zarr_and_h5py_read_the_arrays_alone(out: Path) -> None:
             np.testing.assert_array_equal(file["features"][:], features)
             assert file["features"].chunks is None
             assert file["manifest/image_id"].asstr()[1] == a_manifest(10)["image_id"][1]
+    elif out.suffix == ".npy":
+        np.testing.assert_array_equal(np.load(out / "shard-1.npy"), features[4:8])
     else:
         group = zarr.open_group(str(out), mode="r")
         np.testing.assert_array_equal(group["features"][:], features)  # type: ignore[index]

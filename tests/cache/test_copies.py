@@ -7,16 +7,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from tests.cache.material import FINGERPRINT, a_manifest, some_features, write_cache
+from tests.cache.material import FINGERPRINT, a_manifest, differing_fields, some_features, write_cache
 from tests.cache.test_damage import flip, place_of
 from trust_cache.base.errors import InputError
-from trust_cache.cache.copies import convert_cache, subset_cache
-from trust_cache.cache.fingerprint import differing_fields, require_same_encoder
-from trust_cache.cache.importing import import_features
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.verification import verify_cache
-from trust_cache.cache.writer import create_cache
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_writer import create_cache
+from trust_cache.cache.copy_cache import convert_cache, import_features, subset_cache
+from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.cache.verify_cache import verify_cache
 
 
 @pytest.mark.parametrize("shards", [None, [0, 2]])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.cache.material import a_manifest, some_features, write_cache
 from trust_cache.base.errors import InputError
-from trust_cache.cache.loading import load_rows, map_rows
-from trust_cache.cache.reading import open_cache
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.cache.store import DamagedError
-from trust_cache.cache.verification import verify_cache
+from trust_cache.cache.verify_cache import verify_cache
 
 SHARD_FILE = "features/c.1.0.0"
 

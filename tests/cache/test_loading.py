@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from tests.cache.material import FINGERPRINT, a_manifest, some_features, write_cache
 from trust_cache.base.errors import InputError
-from trust_cache.cache import loading
-from trust_cache.cache.loading import load_rows, map_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.rows import FeatureRows
-from trust_cache.cache.verification import verify_cache
-from trust_cache.cache.writer import create_cache, resume_cache
+from trust_cache.cache import feature_rows
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_writer import create_cache, resume_cache
+from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.verify_cache import verify_cache
 
 
 def array_of(rows: FeatureRows) -> NDArray[np.float16]:
@@ -106,7 +105,7 @@ def test_chunked_hdf5_is_copied_to_scratch(tmp_path: Path) -> None:
 def test_very_many_files_are_copied_to_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     features = some_features(11)
     cache = write_cache(tmp_path / "cache.zarr", features)
-    monkeypatch.setattr(loading, "_MOST_MAPS", 2)
+    monkeypatch.setattr(feature_rows, "_MOST_MAPS", 2)
     np.testing.assert_array_equal(array_of(map_rows(cache)), features)
 
 
@@ -144,8 +143,8 @@ def test_a_cache_behind_a_url(tmp_path: Path) -> None:
 
 MEASURE = """
 import sys
-from trust_cache.cache.loading import map_rows
-from trust_cache.cache.reading import open_cache
+from trust_cache.cache.feature_rows import map_rows
+from trust_cache.cache.cache_reader import open_cache
 def anonymous():
     for line in open("/proc/self/status"):
         if line.startswith("RssAnon"):

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from tests.cache.material import FINGERPRINT, a_manifest, some_features, write_cache
-from trust_cache.base import durable
+from trust_cache.base import files
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.verification import verify_cache
-from trust_cache.cache.writer import create_cache, resume_cache
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_writer import create_cache, resume_cache
+from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.verify_cache import verify_cache
 
 IMAGES, VIEWS, DIM, SHARD = 1600, 3, 512, 8
 WRITE = """
 import sys
 from tests.cache.material import FINGERPRINT, a_manifest, some_features
 from tests.cache.test_survival import DIM, IMAGES, SHARD, VIEWS
-from trust_cache.cache.writer import create_cache
+from trust_cache.cache.cache_writer import create_cache
 features = some_features(IMAGES, VIEWS, DIM)
 with create_cache(sys.argv[1], a_manifest(IMAGES), VIEWS, DIM, FINGERPRINT, SHARD) as writer:
     print("writing", flush=True)
@@ -93,8 +93,8 @@ def test_a_full_disk_stops_and_leaves_nothing_torn(tmp_path: Path, monkeypatch: 
 
     with resume_cache(out) as writer:
         with monkeypatch.context() as patched:
-            patched.setattr(durable.os, "fsync", full)
-            with pytest.raises(StoppedError, match="no room left on the disk"):
+            patched.setattr(files.os, "fsync", full)
+            with pytest.raises(StoppedError, match="no space left on the disk"):
                 writer.write_shard(1, features[4:])
         assert open_cache(out).done.tolist() == [True] * 4 + [False] * 4
         assert list(out.rglob("*.partial")) == []
@@ -118,7 +118,7 @@ except StoppedError as error:
 def test_a_refused_write_stops_in_words(out: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(out)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "no room left on the disk" in done.stdout
+    assert "no space left on the disk" in done.stdout
     # HDF5 takes its room when made, so there is no such file; Zarr meets the limit at its first shard.
     assert out.exists() == (out.suffix == ".zarr")
     assert [path.name for path in out.parent.iterdir()] == [out.name] * out.exists()

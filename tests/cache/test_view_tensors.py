@@ -9,10 +9,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from trust_cache.cache.view_tensors import MEAN, STD, adjust, make_views, rescale, resize, warp
-from trust_cache.cache.views import UNTOUCHED, ViewParameters, decide_views
+from trust_cache.cache.views import (
+    UNTOUCHED,
+    ViewParameters,
+    adjust,
+    decide_views,
+    make_views,
+    rescale,
+    resize,
+    warp,
+)
+from trust_cache.encoders.encoder import Recipe
 
 SIZE = (76, 46)
+RECIPE = Recipe(SIZE)
+MEAN, STD = 0.3089279, 0.25053555408335154  # as METHOD.md has them
 ranges = st.builds(
     ViewParameters,
     rotation=st.floats(-180, 180),
@@ -96,19 +107,21 @@ def test_a_batch_equals_its_items() -> None:
     for number, view in enumerate(views):
         assert torch.equal(together[number], warp(picture, [view])[0]), number
     pixels = pixels16(200, 130)
-    whole = make_views(pixels, SIZE, views).views
+    whole = make_views(pixels, RECIPE, views).views
     for number, view in enumerate(views):
-        assert torch.equal(whole[[0, number + 1]], make_views(pixels, SIZE, [view]).views)
+        assert torch.equal(whole[[0, number + 1]], make_views(pixels, RECIPE, [view]).views)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_change_nothing(threads: int) -> None:
     views, pixels, before = decide_views(0, "an image", 3), pixels16(400, 300), torch.get_num_threads()
-    expected = make_views(pixels, (304, 184), views).views
+    expected = make_views(pixels, Recipe((304, 184)), views).views
     torch.set_num_threads(threads)
     try:
         # The image's mean is a sum over many pixels, which threads divide in their own way.
-        torch.testing.assert_close(make_views(pixels, (304, 184), views).views, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            make_views(pixels, Recipe((304, 184)), views).views, expected, rtol=0, atol=1e-6
+        )
     finally:
         torch.set_num_threads(before)
 
@@ -118,7 +131,7 @@ def test_view_0_is_the_resized_standardised_image() -> None:
     resized = cv2.resize(pixels.numpy().astype(np.float32), SIZE[::-1], interpolation=cv2.INTER_LINEAR)
     expected = ((resized - resized.min()) / np.ptp(resized) - MEAN) / STD
     for views in ((), decide_views(0, "x", 2)):
-        made = make_views(pixels, SIZE, views)
+        made = make_views(pixels, RECIPE, views)
         assert made.views.shape == (1 + len(views), 1, *SIZE)
         assert made.varied
         # float32 interpolates values up to 60,000 to within 1e-6 of them; antialiasing would differ by 1.
@@ -126,7 +139,7 @@ def test_view_0_is_the_resized_standardised_image() -> None:
 
 
 def test_an_untouched_augmented_view_is_the_clean_one() -> None:
-    views = make_views(pixels16(200, 130), SIZE, [UNTOUCHED]).views
+    views = make_views(pixels16(200, 130), RECIPE, [UNTOUCHED]).views
     torch.testing.assert_close(views[1], views[0], rtol=0, atol=1e-4)
 
 
@@ -144,13 +157,13 @@ def test_all_16_bits_are_kept() -> None:
     pixels = torch.arange(65_536).reshape(256, 256).to(torch.uint16)
     image, _ = rescale(resize(pixels, (256, 256)))
     assert image.unique().numel() == 65_536
-    byte = make_views((pixels.to(torch.int32) // 256).to(torch.uint8), (256, 256), []).views
+    byte = make_views((pixels.to(torch.int32) // 256).to(torch.uint8), Recipe((256, 256)), []).views
     assert byte.unique().numel() == 256
 
 
 @pytest.mark.parametrize("value", [0, 7, 54_321, 65_535])
 def test_a_constant_image_is_told_and_never_nan(value: int) -> None:
-    made = make_views(torch.full((50, 40), value, dtype=torch.uint16), SIZE, decide_views(0, "x", 2))
+    made = make_views(torch.full((50, 40), value, dtype=torch.uint16), RECIPE, decide_views(0, "x", 2))
     assert not made.varied
     assert torch.isfinite(made.views).all()
 
@@ -158,6 +171,6 @@ def test_a_constant_image_is_told_and_never_nan(value: int) -> None:
 def test_one_grey_level_is_enough_to_vary() -> None:
     pixels = torch.full((SIZE[0], SIZE[1]), 65_534, dtype=torch.int32)
     pixels[10:20] += 1
-    made = make_views(pixels.to(torch.uint16), SIZE, [])
+    made = make_views(pixels.to(torch.uint16), RECIPE, [])
     assert made.varied
     assert made.views.unique().numel() == 2

@@ -5,7 +5,8 @@ import pytest
 from trust_cache import clopper_pearson_upper
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.plan import plan_cases, plan_reach
-from trust_cache.statistics.splits import search_sizes
+from trust_cache.statistics.rules import miss_rules
+from trust_cache.statistics.stratified_draws import search_sizes
 
 
 @pytest.mark.parametrize(
@@ -27,14 +28,17 @@ def test_reach_of_the_published_cohorts() -> None:
     nlbs = plan_reach(cases=5_997, positives=149)
     assert (nlbs.search_cases, nlbs.search_positives) == (1_200, 30)
     assert (nlbs.evaluation_cases, nlbs.evaluation_positives) == (4_797, 119)
-    assert [round(100 * row.chance_met) for row in nlbs.targets] == [49, 43]  # type: ignore[operator]
-    assert [row.crc_feasible for row in nlbs.targets] == [False, True]
-    assert [(row.crc_needs, row.ltt_needs) for row in nlbs.targets] == [(49, 228), (19, 90)]
+    assert [round(100 * row.rules[0].chance_met) for row in nlbs.targets] == [49, 43]  # type: ignore[operator]
+    assert all([item.rule for item in row.rules] == list(miss_rules()) for row in nlbs.targets)
+    assert [row.rules[0].search_misses for row in nlbs.targets] == [0, 1]
+    assert [row.rules[1].search_misses for row in nlbs.targets] == [None, 0]
+    needed = [[item.needed for item in row.rules] for row in nlbs.targets]
+    assert needed == [[1, 49, 228, 228], [1, 19, 90, 90]]
     assert [row.allowed for row in nlbs.targets] == [2, 5]
     assert nlbs.best_bound == clopper_pearson_upper(0, 4_797 - 119)
     rsna = plan_reach(cases=11_913, positives=486)
-    assert [round(100 * row.chance_met) for row in rsna.targets] == [56, 54]  # type: ignore[operator]
-    assert rsna.targets[1].ltt_feasible
+    assert [round(100 * row.rules[0].chance_met) for row in rsna.targets] == [56, 54]  # type: ignore[operator]
+    assert rsna.targets[1].rules[3].search_misses is not None
 
 
 def test_bounds_of_a_reach_are_the_bound_of_their_counts() -> None:

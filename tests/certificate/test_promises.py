@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from tests.binormal import Binormal
 from trust_cache import clopper_pearson_upper
-from trust_cache.statistics.binormal import Binormal
 from trust_cache.statistics.bounds import smallest_samples
-from trust_cache.statistics.planning import chance_target_met
-from trust_cache.statistics.rules import allowance
-from trust_cache.statistics.splits import draw_search, search_sizes
+from trust_cache.statistics.rules import allowance, chance_target_met
+from trust_cache.statistics.stratified_draws import draw_search, search_sizes
 from trust_cache.statistics.thresholds import allowed_misses, select_threshold, threshold_allowing
 
 pytestmark = pytest.mark.slow

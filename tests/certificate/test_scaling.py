@@ -1,4 +1,4 @@
-"""A million rows: time, memory and growth of the whole command."""
+"""A million rows: memory and growth of the whole command; `python -m benchmarks certificate` has its time."""
 
 import resource
 import subprocess
@@ -60,11 +60,7 @@ def certify(scores: Path, out: Path) -> Cost:
 @pytest.mark.parametrize("images", [4, 1])
 def test_a_million_image_rows(tmp_path: Path, images: int) -> None:
     scores = write_scores(tmp_path / "scores.csv", ROWS, images)
-    costs = [certify(scores, tmp_path / f"out{n}") for n in range(2)]
-    seconds, peak = min(cost.seconds for cost in costs), max(cost.peak for cost in costs)
-    print(f"{ROWS:,} rows, {images} a case: {seconds:.1f} s, {peak / 1e9:.2f} GB")  # noqa: T201
-    assert seconds < 10
-    assert peak < 1.5e9
+    assert certify(scores, tmp_path / "out").peak < 1.5e9
 
 
 def test_growth_is_n_log_n(tmp_path: Path) -> None:

@@ -19,16 +19,16 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return source, write_cohort(folder / "b.zarr", manifest.with_columns(*renamed), features)
 
 
-def test_the_way_of_a_user(run: Run, sets: tuple[Path, Path], tmp_path: Path) -> None:
+def test_train_certify_verify_and_overwrite(run: Run, sets: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "external"
     words = ("external", *sets, "--out", out, "--epochs", 2, "--target", 0.9, "--prevalence", 0.005)
     done = run(*words)
     assert done.code == 0, done.err
-    for said in ("Ranking of all 200 target cases", "Before training", "Case @90% target", "Exact here"):
-        assert said in done.out
+    for message in ("Ranking of all 200 test cases", "Before training", "Case @90% target", "Exact here"):
+        assert message in done.out
     assert "site 1" in done.out  # the column of sites was found
     assert "At a prevalence of 0.5%" in done.out
-    assert "at chance on the target" in done.err
+    assert "at chance on the test cache" in done.err
     for certificate in (out / "certified" / "certificates").iterdir():
         assert run("verify", certificate, "--scores", out).code == 0
     assert run("certify", out, "--out", tmp_path / "certified", "--target", 0.9).code == 0
@@ -44,7 +44,7 @@ def test_the_way_of_a_user(run: Run, sets: tuple[Path, Path], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--epochs", "0"], "epochs: expected 1 or more"),
         (["--target", "98"], "target"),
@@ -54,9 +54,9 @@ def test_the_way_of_a_user(run: Run, sets: tuple[Path, Path], tmp_path: Path) ->
     ],
 )
 def test_wrong_use_exits_2_and_writes_nothing(
-    run: Run, sets: tuple[Path, Path], tmp_path: Path, words: list[str], said: str
+    run: Run, sets: tuple[Path, Path], tmp_path: Path, words: list[str], message: str
 ) -> None:
     done = run("external", *sets, "--out", tmp_path / "run", *words)
-    assert (done.code, said in done.err) == (2, True)
+    assert (done.code, message in done.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in done.err

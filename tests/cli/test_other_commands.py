@@ -1,9 +1,6 @@
 """plan, demo and help on the command line."""
 
 import json
-import resource
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -52,11 +49,11 @@ def test_demo_runs_twice(run: Run, tmp_path: Path) -> None:
     done = run(*words)
     assert done.code == 0, done.err
     assert "agrees with" in done.out
-    assert "mean nothing clinically" in done.out
+    assert "no clinical meaning" in done.out
     trained = [tmp_path / "demo" / part / "run" / "scores.csv" for part in ("images", "features")]
     files = [path.stat().st_ino for path in trained]
     assert run(*words).code == 0
-    assert [path.stat().st_ino for path in trained] == files  # what is whole is used again
+    assert [path.stat().st_ino for path in trained] == files  # finished parts are reused
 
 
 def test_version_and_help(run: Run) -> None:
@@ -70,16 +67,3 @@ def test_version_and_help(run: Run) -> None:
         assert "Example" in shown.out
         assert f"trust-cache {command}" in shown.out
     assert run("certfy").code == 2
-
-
-def test_help_answers_in_half_a_second() -> None:
-    """The best of five by processor time: other work on the machine makes the wall clock meaningless."""
-
-    def once() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = Path(sys.executable).with_name("trust-cache")
-        subprocess.run([command, "--help"], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(once() for _ in range(5)) < 0.5

@@ -63,7 +63,7 @@ def test_scores_as_json(run: Run, scores_file: Callable[..., Path], tmp_path: Pa
         (["{cache}", "--epochs", "0"], "epochs: expected 1 or more"),
         (["{cache}", "--threads", "0"], "threads: expected 1 or more"),
         (["{cache}", "--seed", "-1"], "seed: expected 0 or more"),
-        (["{cache}", "--splits", "none.csv"], "none.csv: no such file"),
+        (["{cache}", "--folds", "none.csv"], "none.csv: no such file"),
         (["--scores", "{scores}", "--split", "none.csv"], "none.csv: no such file"),
     ],
 )
@@ -79,7 +79,7 @@ def test_wrong_use_exits_2_and_writes_nothing(
     assert not (tmp_path / "rivals").exists()
 
 
-def test_a_foreign_folder_is_refused_before_any_work(run: Run, cache: Path, tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused_before_any_work(run: Run, cache: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     done = run("rivals", cache, "--out", tmp_path)
     assert done.code == 2

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.cache.backbone.replica import Hostile
 from tests.cli.conftest import Run
-from trust_cache.cache.backbone.timm_import import import_timm
+from tests.encoders.replica import Hostile
+from trust_cache.encoders.timm_models import import_timm
 
 
 def test_a_timm_file(run: Run, tmp_path: Path) -> None:
@@ -39,12 +39,10 @@ def test_wrong_use(run: Run, tmp_path: Path) -> None:
 def test_without_torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a laptop that installed stage two alone."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "trust_cache.cache.weights", raising=False)
+    monkeypatch.delitem(sys.modules, "trust_cache.encoders.convert_weights", raising=False)
     done = run("weights", tmp_path / "none.tar", "--out", tmp_path / "e.safetensors")
     assert done.code == 2
-    assert (
-        'needs the package torch, which is not installed here: pip install "trust-cache[extract]"' in done.err
-    )
+    assert 'needs the package torch, which is not installed: pip install "trust-cache[extract]"' in done.err
 
 
 def test_examples(run: Run) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.conftest import run  # noqa: F401  a fixture
 from tests.stores import S3Server, s3_server
-from trust_cache.images.synthesize import CohortSettings, synthesize_cohort
-from trust_cache.manifest.build import build_manifest, write_manifest
+from trust_cache.manifest.build_manifest import build_manifest
+from trust_cache.synthetic.image_cohort import CohortSettings, synthesize_cohort
 
 
 @pytest.fixture(scope="package")
@@ -17,8 +17,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cohort")
     cohort = synthesize_cohort(CohortSettings("rsna", cases=3, broken=0.2, seed=4), folder / "dicom")
     out = folder / "manifest.csv"
-    built = build_manifest("rsna", cohort.metadata, out, images=str(folder / "dicom"), look=False)
-    write_manifest(built, metadata=cohort.metadata, overwrite=False)
+    build_manifest("rsna", cohort.metadata, out, images=str(folder / "dicom"), look=False)
     return out
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cache.extraction.material import with_settings, write_pngs
+from tests.cache.extract.material import with_settings, write_pngs
 from tests.cli.conftest import Run
 from tests.clusters import cluster_in, wait_until
 from tests.stores import BUCKET, S3Server, s3_server
 from trust_cache.base import places
-from trust_cache.base.work import Cluster
-from trust_cache.cache.extraction.extract import extract
-from trust_cache.cache.extraction.recipe import ShardReport
-from trust_cache.cache.extraction.runner import torch_threads
-from trust_cache.cache.reading import open_cache
+from trust_cache.base.executor import Cluster
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.extract.shard_work import ShardReport
+from trust_cache.cache.extract.view_features import torch_threads
 
 pytestmark = pytest.mark.slow
 

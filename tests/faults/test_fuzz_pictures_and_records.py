@@ -8,26 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cache.extraction.material import with_settings, write_pngs
+from tests.cache.extract.material import with_settings, write_pngs
 from tests.conftest import make_scores
 from tests.faults.test_fuzz import fuzz
 from tests.heads.cohorts import a_cohort, write_cohort
 from tests.studies.sweep.test_run import space
 from trust_cache.base.errors import InputError
-from trust_cache.cache.extraction import records
-from trust_cache.cache.extraction.decoding import decode
-from trust_cache.cache.extraction.extract import extract
-from trust_cache.cache.extraction.origin import read_origin
-from trust_cache.cache.extraction.recipe import ImageFile
-from trust_cache.cache.extraction.runner import torch_threads
+from trust_cache.cache.extract import extraction_record
+from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.extract.extraction_record import read_origin
+from trust_cache.cache.extract.shard_work import ImageFile, decode
+from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.certificate import evidence
+from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.folder import write_certification
+from trust_cache.heads import run_folder
 from trust_cache.heads.fit import fit_heads
-from trust_cache.images.grey_png import read_grey_png
-from trust_cache.report import certified_folder, run_record, sweeping
-from trust_cache.studies.sweep import record
-from trust_cache.studies.sweep.description import describe_space
-from trust_cache.studies.sweep.run import sweep
+from trust_cache.images.png_files import read_grey_png
+from trust_cache.report import page_studies
+from trust_cache.studies.sweep import sweep_folder
+from trust_cache.studies.sweep.sweep import sweep
+from trust_cache.studies.sweep.sweep_request import describe_space
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +45,8 @@ def test_pngs(tmp_path: Path) -> None:
         if decoded.pixels is not None:  # the damage is behind the picture's end
             assert np.array_equal(decoded.pixels.numpy(), pixels)
             return "decoded"
-        assert decoded.error is not None
-        assert decoded.error.reason.strip()
+        assert decoded.failure is not None
+        assert decoded.failure.reason.strip()
         return "refused"
 
     assert fuzz("png", path.read_bytes(), 2_000, act)["refused"]
@@ -101,7 +102,7 @@ def test_records_of_stage_one(tmp_path: Path) -> None:
     manifest, out = write_pngs(tmp_path, images=2), tmp_path / "cache.zarr"
     with torch_threads(1):
         extract(manifest, out, with_settings(processes=1))
-    try_record("extraction.json", out / records.NAME, lambda: records.read_record(out), 1_000)
+    try_record("extraction.json", out / "extraction.json", lambda: extraction_record.read_record(out), 1_000)
     (tmp_path / "preprocess.json").write_bytes(ORIGIN)
     try_record("preprocess.json", tmp_path / "preprocess.json", lambda: read_origin(manifest), 1_000)
 
@@ -109,13 +110,13 @@ def test_records_of_stage_one(tmp_path: Path) -> None:
 def test_records_of_runs_and_studies(tmp_path: Path) -> None:
     cache = write_cohort(tmp_path / "cache.zarr", *a_cohort(dim=8))
     fit_heads(cache, tmp_path / "run", epochs=1, threads=1)
-    try_record("run.json", tmp_path / "run/run.json", lambda: run_record.read_record(tmp_path / "run"))
+    try_record("run.json", tmp_path / "run/run.json", lambda: run_folder.RunFolder(tmp_path / "run").record)
     out = tmp_path / "sweep"
     sweep(cache, out, space("margin=0.05,0.1"), epochs=1, threads=1)
-    try_record("sweep.json", out / "sweep.json", lambda: record.read_record(out))
-    try_record("sweep.json in a report", out / "sweep.json", lambda: sweeping.read_sweep(out))
+    try_record("sweep.json", out / "sweep.json", lambda: sweep_folder.read_record(out))
+    try_record("sweep.json in a report", out / "sweep.json", lambda: page_studies.sweep_study(out))
     scores = tmp_path / "scores.csv"
     make_scores(cases=300, positives=40, configurations=("a",)).write_csv(scores)
     write_certification(certify(scores), tmp_path / "certified")
     path = next((tmp_path / "certified").glob("*.json"))
-    try_record(path.name, path, lambda: certified_folder.read_certified(tmp_path / "certified"))
+    try_record(path.name, path, lambda: evidence.read_certified(tmp_path / "certified"))

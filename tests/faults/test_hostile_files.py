@@ -10,9 +10,9 @@ import pytest
 
 from tests.cache.material import some_features, write_cache
 from trust_cache.base.errors import InputError
-from trust_cache.cache.importing import import_features
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.verification import verify_cache
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.copy_cache import import_features
+from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.images.preprocess import preprocess
 
 IDS = (

@@ -11,7 +11,8 @@ from tests.cli.conftest import Run
 from tests.clusters import cluster_in, wait_until
 from tests.stores import BUCKET, S3Server, s3_server
 from trust_cache.base import places
-from trust_cache.images.preprocess import RECORD, preprocess
+from trust_cache.images.picture_folder import RECORD
+from trust_cache.images.preprocess import preprocess
 
 pytestmark = pytest.mark.slow
 

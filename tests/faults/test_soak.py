@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import threadpoolctl
 
-from tests.cache.extraction.material import with_settings, write_pngs
-from trust_cache.cache.extraction.extract import extract
-from trust_cache.cache.extraction.runner import torch_threads
+from tests.cache.extract.material import with_settings, write_pngs
+from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.folder import write_certification
 from trust_cache.heads.fit import fit_heads
 
 pytestmark = [

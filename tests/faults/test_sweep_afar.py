@@ -8,9 +8,9 @@ import pytest
 from tests.clusters import cluster_in
 from tests.heads.cohorts import a_cohort, write_cohort
 from tests.studies.sweep.test_run import content, space
-from trust_cache.base.work import Cluster
-from trust_cache.studies.sweep.run import sweep
-from trust_cache.studies.sweep.training import HeadsReport
+from trust_cache.base.executor import Cluster
+from trust_cache.studies.sweep.sweep import sweep
+from trust_cache.studies.sweep.sweep_training import HeadsReport
 
 pytestmark = pytest.mark.slow
 

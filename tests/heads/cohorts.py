@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tests.cache.material import FINGERPRINT
-from trust_cache.cache.writer import create_cache
+from trust_cache.cache.cache_writer import create_cache
 
 
 def a_cohort(
@@ -40,7 +40,7 @@ def a_cohort(
 def write_cohort(
     out: Path, manifest: pl.DataFrame, features: NDArray[np.float16], shards: int | None = None
 ) -> Path:
-    """Write the cohort as a cache, whole or only its first shards."""
+    """Write the cohort as a cache, complete or only its first shards."""
     _, views, dim = features.shape
     with create_cache(out, manifest, views, dim, FINGERPRINT) as writer:
         for shard in range(writer.layout.shards if shards is None else shards):

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tests.heads.draws import draw_batch, draw_mask
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.settings import HeadSettings, TrainingSettings
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def loss_of(logits: torch.Tensor, labels: torch.Tensor, settings: HeadSettings, 
     """The paper's losses, written with torch's stable pieces."""
     log_p = torch.nn.functional.logsigmoid(logits)
     log_q = torch.nn.functional.logsigmoid(-logits)
-    p, g = log_p.exp(), settings.gamma
+    p, g = log_p.exp(), settings.focal_gamma
     loss = -(labels * log_p + (1 - labels) * log_q).mean()
     loss = loss + settings.lambda_brier * ((p - labels) ** 2).mean()
     if settings.lambda_focal:
@@ -61,7 +62,7 @@ LossFunction = Callable[[torch.Tensor, torch.Tensor, HeadSettings, float], torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Tensors this small only lose by sharing."""
+    """Use one thread: tensors this small are slower on several."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -97,9 +98,9 @@ def train_oracle(
     counts = (training.batch_positives, training.batch_negatives)
     labels = torch.tensor([1.0] * counts[0] + [0.0] * counts[1], dtype=torch.float64)
     for step in range(steps):
-        batch = draws.batch(step, cohort.positives, cohort.negatives, counts, cohort.features.shape[1])
+        batch = draw_batch(draws, step, cohort.positives, cohort.negatives, counts, cohort.features.shape[1])
         x = torch.tensor(cohort.features[batch.images, batch.views].astype(np.float64))
-        keep = draws.mask(step, training.batch, dim, training.dropped_of_256) > 0
+        keep = draw_mask(draws, step, training.batch, dim, training.dropped_of_256) > 0
         mask = torch.tensor(keep * (256 / (256 - training.dropped_of_256)))
         logits = linear(norm(x) * mask)[:, 0]
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Banks: heads do not feel their neighbours; scores are torch's; features are read where they lie."""
+"""Banks: heads are independent of their neighbours; scores equal torch's; features are read in place."""
 
 from dataclasses import replace
 
@@ -8,13 +8,12 @@ import torch
 
 from tests.heads.oracle import make_cohort
 from trust_cache.base.errors import InputError
-from trust_cache.cache.rows import FeatureRows, rows_of_array
+from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
 from trust_cache.heads import kernels
-from trust_cache.heads.bank import HeadParameters, initial_parameters, score_rows
+from trust_cache.heads.bank import HeadParameters, initial_parameters, score_rows, to_torch
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
-from trust_cache.heads.torch_head import to_torch
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.trainer import FoldImages, FoldJob, FoldTask
 
 
 def random_heads(heads: int, dim: int) -> HeadParameters:
@@ -30,7 +29,8 @@ def train_alone_and_together(heads: list[HeadSettings], dim: int) -> list[HeadPa
     images = FoldImages(cohort.labels, np.arange(400), np.arange(400, 500))
     results = []
     for bank in (heads, *([head] for head in heads)):
-        task = FoldTask(rows_of_array(cohort.features), images, bank, TrainingSettings(epochs=3), Draws(0, 0))
+        training = TrainingSettings(epochs=3)
+        task = FoldTask(FoldJob(rows_of_array(cohort.features), images, bank, training, Draws(0, 0)))
         while not task.finished:
             task.run_epoch()
         results.append(task.parameters)
@@ -39,7 +39,11 @@ def train_alone_and_together(heads: list[HeadSettings], dim: int) -> list[HeadPa
 
 @pytest.mark.parametrize("dim", [64, 203])
 def test_a_head_is_the_same_bytes_alone_and_in_any_bank(dim: int) -> None:
-    heads = [*presets().values(), HeadSettings(lr=1e-3, clip=0.1), HeadSettings(lambda_focal=0.3, gamma=1.3)]
+    heads = [
+        *presets().values(),
+        HeadSettings(lr=1e-3, clip=0.1),
+        HeadSettings(lambda_focal=0.3, focal_gamma=1.3),
+    ]
     together, *alone = train_alone_and_together(heads, dim)
     for i, single in enumerate(alone):
         for name in ("gamma", "beta", "weight", "bias"):
@@ -109,7 +113,7 @@ def test_every_float16_number_is_widened_exactly() -> None:
 
 
 def test_equal_features_and_features_at_the_mean_are_no_special_case() -> None:
-    """What is kept is told from what is dropped by not being 0: a feature at the mean must count as kept."""
+    """Kept features are found by not being 0: a feature at the mean must still count as kept."""
     features = np.zeros((4, 1, 48), dtype=np.float16)
     features[1] = 3
     features[2, 0, :2] = 1, -1
@@ -131,4 +135,4 @@ def test_initial_parameters_are_shared_by_the_heads_of_a_fold() -> None:
     assert (initial.gamma == 1).all()
     assert (initial.beta == 0).all()
     assert (initial.weight == initial.weight[0]).all()
-    assert replace(initial).bias[0] == np.float32(Draws(0, 0).initial_weights(10).bias)
+    assert replace(initial).bias[0] == np.float32(Draws(0, 0).initial_weights(10)[1])

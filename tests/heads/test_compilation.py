@@ -70,9 +70,9 @@ def test_a_second_start_compiles_nothing(install: Path) -> None:
 
 
 def test_an_edit_of_the_vectors_reaches_the_compiled_kernels() -> None:
-    """Numba compiles anew when kernels.py changes, and only then: its stamp must follow vectors.py."""
-    digest = hashlib.sha256((ROOT / "heads" / "vectors.py").read_bytes()).hexdigest()
-    assert digest[:16] == kernels.VECTORS_SHA256
+    """Numba compiles anew when kernels.py changes, and only then: its stamp must follow kernel_parts.py."""
+    digest = hashlib.sha256((ROOT / "heads" / "kernel_parts.py").read_bytes()).hexdigest()
+    assert digest[:16] == kernels.PARTS_SHA256
 
 
 @pytest.mark.slow

@@ -12,16 +12,15 @@ from safetensors import safe_open
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
-from trust_cache.heads.fit import fit_heads
-from trust_cache.heads.settings import HeadSettings, presets
-from trust_cache.heads.summary import summarise_run
-from trust_cache.heads.training import EpochReport
+from trust_cache.heads.fit import EpochReport, fit_heads
+from trust_cache.heads.head_settings import HeadSettings, presets
+from trust_cache.heads.run_folder import summarise_run
 from trust_cache.statistics.bounds import smallest_samples
 
 FILES = {
     "run.json",
     "manifest.csv",
-    "splits.csv",
+    "folds.csv",
     "scores.csv",
     "thresholds.csv",
     "trajectories.csv",
@@ -59,7 +58,7 @@ def test_the_folder_holds_what_design_names(run: Path) -> None:
         "label",
         "score",
     ]
-    assert read(run, "splits.csv").columns == ["case_id", "label", *(f"fold_{f}" for f in range(5))]
+    assert read(run, "folds.csv").columns == ["case_id", "label", *(f"fold_{f}" for f in range(5))]
     assert read(run, "thresholds.csv").columns == [
         "configuration", "fold", "epoch", "tau", "dismissed", "positives_dismissed",
     ]  # fmt: skip
@@ -79,11 +78,11 @@ def test_the_folder_holds_what_design_names(run: Path) -> None:
 
 
 def test_every_image_is_scored_once_by_a_model_that_never_saw_its_case(run: Path) -> None:
-    scores, splits = read(run, "scores.csv"), read(run, "splits.csv")
+    scores, folds = read(run, "scores.csv"), read(run, "folds.csv")
     for (name,), part in scores.group_by("configuration"):
         assert part["image_id"].sort().to_list() == [f"{n:05d}" for n in range(600)], name
         for fold in range(5):
-            tested = set(splits.filter(pl.col(f"fold_{fold}") == "test")["case_id"])
+            tested = set(folds.filter(pl.col(f"fold_{fold}") == "test")["case_id"])
             assert set(part.filter(pl.col("fold") == str(fold))["case_id"]) == tested
 
 
@@ -104,9 +103,9 @@ def test_bank_mates_matter_less_than_1e_4(run: Path, cache: Path, tmp_path: Path
 
 
 def test_a_folds_test_labels_reach_neither_its_heads_nor_its_scores(run: Path, tmp_path: Path) -> None:
-    """With the splits given, permuting fold f's test labels leaves fold f byte-identical."""
+    """With the folds given, permuting fold f's test labels leaves fold f byte-identical."""
     manifest, features = a_cohort()
-    tested = read(run, "splits.csv").filter(pl.col("fold_2") == "test")["case_id"]
+    tested = read(run, "folds.csv").filter(pl.col("fold_2") == "test")["case_id"]
     inside = manifest["case_id"].is_in(tested).to_numpy()
     labels = manifest["label"].to_numpy().copy()
     labels[inside] = np.random.default_rng(0).permutation(labels[inside])
@@ -114,7 +113,7 @@ def test_a_folds_test_labels_reach_neither_its_heads_nor_its_scores(run: Path, t
     changed = write_cohort(
         tmp_path / "changed.zarr", manifest.with_columns(label=pl.Series(labels)), features
     )
-    again = fit_heads(changed, tmp_path / "run", epochs=3, splits=run / "splits.csv")
+    again = fit_heads(changed, tmp_path / "run", epochs=3, folds=run / "folds.csv")
     for name in ("thresholds.csv", "trajectories.csv"):
         fold = pl.col("fold") == "2"
         assert read(again.folder, name).filter(fold).equals(read(run, name).filter(fold))
@@ -164,7 +163,7 @@ def test_subgroups_by_any_column_of_the_manifest(run: Path, cache: Path, tmp_pat
     groups = {item.group: item.point.cases for item in certify(run, by="site").subgroups}
     assert list(groups) == ["site 0", "site 1"]
     assert sum(groups.values()) == 160
-    moved = shutil.copytree(run, tmp_path / "elsewhere")
+    moved = shutil.copytree(run, tmp_path / "moved")
     assert certify(moved, by="site").subgroups == certify(run, by="site").subgroups
     assert cache.exists()
     with pytest.raises(InputError, match=r"no column 'nothing'.*site"):
@@ -178,11 +177,11 @@ def test_repeats_have_folders_of_their_own(run: Path, cache: Path, tmp_path: Pat
     for repeat in (1, 2):
         folder = again / "repeats" / str(repeat)
         assert {path.name for path in folder.iterdir()} == FILES
-        assert (folder / "splits.csv").read_bytes() != (run / "splits.csv").read_bytes()
+        assert (folder / "folds.csv").read_bytes() != (run / "folds.csv").read_bytes()
 
 
 class InterruptedForTestError(Exception):
-    """Stands for whatever ends a run in the middle."""
+    """Any error that ends a run in the middle."""
 
 
 def stop_after(epochs: int) -> object:
@@ -211,6 +210,20 @@ def test_an_interrupted_run_leaves_no_folder_and_resumes_by_fold(
     assert resumed.resumed_folds == stop // 3
     assert same_bytes(run, out)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_damaged_partial_run_is_refused(tmp_path: Path, cache: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InterruptedForTestError):
+        fit_heads(cache, out, epochs=3, threads=1, on_epoch=stop_after(7))  # type: ignore[arg-type]
+    partial = tmp_path / ".run.partial"
+    kept = next(partial.glob("repeat-0-fold-*.safetensors"))
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"not a result of this version .*; start over with --overwrite"):
+        fit_heads(cache, out, epochs=3, resume=True)
+    (partial / "identity.json").write_text("{")
+    with pytest.raises(InputError, match=r"identity\.json: damaged; start over with --overwrite"):
+        fit_heads(cache, out, epochs=3, resume=True)
 
 
 def test_an_interrupted_overwriting_is_resumed_and_the_earlier_run_kept(

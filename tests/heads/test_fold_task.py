@@ -4,24 +4,27 @@ import numpy as np
 import pytest
 
 from tests.heads.oracle import make_cohort, train_oracle
+from tests.heads.test_threshold import find_closed_loop
 from trust_cache.base.errors import InputError
-from trust_cache.cache.rows import rows_of_array
+from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_task import QUANTILES, FoldImages, FoldTask
-from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
-from trust_cache.heads.threshold import find_closed_loop
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.trainer import QUANTILES, FoldImages, FoldJob, FoldTask
 
 DIM = 48
 COHORT = make_cohort(DIM, images=1_600, positives=120, signal=1.0)
 IMAGES = FoldImages(COHORT.labels, np.arange(1_000), np.arange(1_000, 1_600))
 ROWS = rows_of_array(COHORT.features)
-HEADS = [*presets().values(), HeadSettings(lambda_dismiss=0.05, tau="closed-loop", level=0.05, lr=3e-3)]
+HEADS = [
+    *presets().values(),
+    HeadSettings(lambda_dismiss=0.05, tau="closed-loop", loop_level=0.05, lr=3e-3),
+]
 CLOSED = [4, 5]
 
 
 def start(heads: list[HeadSettings] = HEADS, images: FoldImages = IMAGES, epochs: int = 4) -> FoldTask:
-    return FoldTask(ROWS, images, heads, TrainingSettings(epochs=epochs), Draws(1, 2))
+    return FoldTask(FoldJob(ROWS, images, heads, TrainingSettings(epochs=epochs), Draws(1, 2)))
 
 
 def test_each_epochs_record_is_that_of_the_heads_at_its_start() -> None:
@@ -32,7 +35,7 @@ def test_each_epochs_record_is_that_of_the_heads_at_its_start() -> None:
         if epoch < 4:
             assert task.run_epoch()
             for head in CLOSED:
-                found = find_closed_loop(scores[head], labels, HEADS[head].level, HEADS[head].delta)
+                found = find_closed_loop(scores[head], labels, HEADS[head].loop_level, HEADS[head].loop_delta)
                 assert task.taus[epoch, head] == found.tau
                 assert task.dismissed[epoch, head] == found.dismissed
                 assert task.positives_dismissed[epoch, head] == found.positives_dismissed
@@ -44,7 +47,7 @@ def test_each_epochs_record_is_that_of_the_heads_at_its_start() -> None:
             expected = np.quantile(scores[:, labels == label], QUANTILES, axis=1).T
             np.testing.assert_allclose(task.trajectories[epoch, :, label], expected, rtol=1e-12)
     assert task.finished
-    np.testing.assert_array_equal(task.has_tau, [False, False, False, True, True, True])
+    np.testing.assert_array_equal(np.isnan(task.taus).all(axis=0), [True, True, True, False, False, False])
     assert np.isnan(task.taus[:, :3]).all()
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from trust_cache.base.errors import InputError
-from trust_cache.heads.folds import CALIBRATE, FIT, TEST, Cases, draw_folds, find_cases, read_folds
+from trust_cache.heads.folds import CALIBRATE, FIT, TEST, draw_folds, read_folds
+from trust_cache.manifest.cases import Cases
 
 
 def some_cases(cases: int, positives: int) -> Cases:
@@ -42,18 +43,10 @@ def test_repeat_zero_is_scikit_learns_splitter_and_others_differ() -> None:
     assert draw_folds(cases, 3).sha256 == drawn.sha256
 
 
-def test_cases_are_sorted_and_positive_by_one_image() -> None:
-    manifest = pl.DataFrame({"case_id": ["b", "a", "b", "c"], "label": [0, 0, 1, 0]})
-    cases = find_cases(manifest)
-    assert cases.case_ids.to_list() == ["a", "b", "c"]
-    assert cases.labels.tolist() == [0, 1, 0]
-    assert cases.of_image.tolist() == [1, 0, 1, 2]
-
-
 def test_splits_are_reused_by_case(tmp_path: Path) -> None:
     cases = some_cases(100, 30)
     drawn = draw_folds(cases, 0)
-    file = tmp_path / "splits.csv"
+    file = tmp_path / "folds.csv"
     drawn.table.sample(fraction=1.0, shuffle=True, seed=1).write_csv(file)
     again, warnings = read_folds(file, cases)
     assert again.sha256 == drawn.sha256
@@ -66,8 +59,8 @@ def test_splits_are_reused_by_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.head(90), "missing from the splits"),
-        (lambda t: pl.concat([t, t.head(1)]), "stands twice"),
+        (lambda t: t.head(90), "missing from the folds"),
+        (lambda t: pl.concat([t, t.head(1)]), "occurs twice"),
         (lambda t: t.with_columns(fold_0=pl.lit("fit")), "is tested in 0 folds"),
         (lambda t: t.with_columns(fold_0=pl.lit("train")), "expected fit, calibrate, test"),
         (lambda t: t.drop("fold_3"), "missing column fold_3"),
@@ -77,9 +70,9 @@ def test_splits_are_reused_by_case(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_splits(tmp_path: Path, change: object, said: str) -> None:
+def test_bad_folds(tmp_path: Path, change: object, said: str) -> None:
     cases = some_cases(100, 30)
-    file = tmp_path / "splits.csv"
+    file = tmp_path / "folds.csv"
     change(draw_folds(cases, 0).table).write_csv(file)  # type: ignore[operator]
     with pytest.raises(InputError, match=said):
         read_folds(file, cases)
@@ -87,7 +80,7 @@ def test_bad_splits(tmp_path: Path, change: object, said: str) -> None:
 
 def test_a_fold_without_positives(tmp_path: Path) -> None:
     cases = some_cases(100, 30)
-    file = tmp_path / "splits.csv"
+    file = tmp_path / "folds.csv"
     draw_folds(cases, 0).table.write_csv(file)
     tested = draw_folds(cases, 0).parts[2] == TEST
     labels = np.where(tested, 0, cases.labels)

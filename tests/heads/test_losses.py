@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.heads.oracle import loss_of
 from trust_cache.heads import kernels, losses
-from trust_cache.heads.settings import HeadSettings
+from trust_cache.heads.head_settings import HeadSettings
 
 logits = st.floats(-1000, 1000) | st.floats(-5, 5) | st.sampled_from([0.0, 50.0, -50.0, 1000.0, -1000.0])
 gammas = st.floats(0, 5) | st.sampled_from([0.0, 1.0, 2.0])
@@ -16,11 +16,11 @@ shares = st.floats(0, 1)
 
 
 def reference(logit: float, positive: bool, settings: HeadSettings, tau: float) -> losses.Loss:
-    """The whole loss of a batch of one row."""
+    """The total loss of a batch of one row."""
     parts = [
         (1.0, losses.cross_entropy(logit, positive)),
         (settings.lambda_brier, losses.brier(logit, positive)),
-        (settings.lambda_focal, losses.focal(logit, positive, settings.gamma)),
+        (settings.lambda_focal, losses.focal(logit, positive, settings.focal_gamma)),
         (settings.lambda_dismiss, losses.dismiss(logit, positive, tau + settings.margin)),
     ]
     return losses.Loss(
@@ -34,12 +34,12 @@ def test_value_and_slope_are_autograds(
     logit: float, positive: bool, gamma: float, brier: float, focal: float, dismiss: float, tau: float
 ) -> None:
     settings = HeadSettings(
-        lambda_brier=brier, lambda_focal=focal, gamma=gamma, lambda_dismiss=dismiss, tau=tau
+        lambda_brier=brier, lambda_focal=focal, focal_gamma=gamma, lambda_dismiss=dismiss, tau=tau
     )
     z = torch.tensor([logit], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([float(positive)], dtype=torch.float64)
     if not positive:  # the mean over no positives is not a number: leave the term out
-        oracle_settings = HeadSettings(lambda_brier=brier, lambda_focal=focal, gamma=gamma)
+        oracle_settings = HeadSettings(lambda_brier=brier, lambda_focal=focal, focal_gamma=gamma)
         p = torch.sigmoid(z)
         value = loss_without_dismiss(z, p, labels, oracle_settings)
     else:
@@ -56,7 +56,7 @@ def loss_without_dismiss(
 ) -> torch.Tensor:
     log_q = torch.nn.functional.logsigmoid(-z)
     log_p = torch.nn.functional.logsigmoid(z)
-    focal = -((settings.gamma * log_p).exp() * log_q)
+    focal = -((settings.focal_gamma * log_p).exp() * log_q)
     ce = torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
     return ce + settings.lambda_brier * p**2 + settings.lambda_focal * focal
 
@@ -66,7 +66,7 @@ def test_the_kernels_slope_is_the_references(
     logit: float, positive: bool, gamma: float, brier: float, focal: float, dismiss: float, tau: float
 ) -> None:
     settings = HeadSettings(
-        lambda_brier=brier, lambda_focal=focal, gamma=gamma, lambda_dismiss=dismiss, tau=tau
+        lambda_brier=brier, lambda_focal=focal, focal_gamma=gamma, lambda_dismiss=dismiss, tau=tau
     )
     slope = kernels._slope(logit, positive, brier, focal, gamma, dismiss, tau + settings.margin)
     expected = reference(logit, positive, settings, tau).slope

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from tests.heads.oracle import Cohort, loss_of, make_cohort, train_oracle
-from trust_cache.cache.rows import rows_of_array
+from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.heads import kernels
 from trust_cache.heads.bank import (
     HeadParameters,
@@ -19,7 +20,7 @@ from trust_cache.heads.bank import (
     read_parameters,
 )
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
 
 STEPS = 200
 DRAWS = Draws(seed=3, fold=1)
@@ -28,7 +29,7 @@ NAMES = ("gamma", "beta", "weight", "bias")
 STRONG = HeadSettings(
     lambda_brier=0.7,
     lambda_focal=1.0,
-    gamma=1.5,
+    focal_gamma=1.5,
     lambda_dismiss=0.8,
     tau=0.35,
     margin=0.15,
@@ -113,7 +114,9 @@ def test_where_everything_acts(dropped: int, bias: float) -> None:
 @pytest.mark.parametrize("name", list(presets()))
 def test_every_configuration_where_everything_acts(name: str) -> None:
     preset = presets()[name]
-    head = replace(preset, lr=1e-2, weight_decay=0.1, clip=0.05, tau=0.4 if preset.lambda_dismiss else None)
+    head = msgspec.structs.replace(
+        preset, lr=1e-2, weight_decay=0.1, clip=0.05, tau=0.4 if preset.lambda_dismiss else None
+    )
     cohort, training, initial = make_cohort(65), TrainingSettings(), initial_at(1, 65, 0.0)
     trained = head_of(train_bank(cohort, [head], training, initial), 0)
     expected = train_oracle(cohort, head, training, DRAWS, initial, STEPS, taus=[tau_of(head)])
@@ -122,7 +125,7 @@ def test_every_configuration_where_everything_acts(name: str) -> None:
 
 def without(name: str):
     def loss(logits: torch.Tensor, labels: torch.Tensor, settings: HeadSettings, tau: float) -> torch.Tensor:
-        return loss_of(logits, labels, replace(settings, **{name: 0.0}), tau)
+        return loss_of(logits, labels, msgspec.structs.replace(settings, **{name: 0.0}), tau)
 
     return loss
 

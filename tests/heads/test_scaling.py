@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from tests.heads.cohorts import a_cohort, write_cohort
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.rows import rows_of_array
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.feature_rows import load_rows, rows_of_array
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.settings import TrainingSettings, presets
+from trust_cache.heads.head_settings import TrainingSettings, presets
+from trust_cache.heads.trainer import FoldImages, FoldJob, FoldTask
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +41,7 @@ def training(images: int, views: int = 3, epochs: int = 4) -> float:
     settings = TrainingSettings(epochs=epochs)
 
     def train() -> None:
-        task = FoldTask(rows, parts, list(presets().values()), settings, Draws(0, 0))
+        task = FoldTask(FoldJob(rows, parts, list(presets().values()), settings, Draws(0, 0)))
         while not task.finished:
             task.run_epoch()
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,10 @@ import pytest
 
 from tests.heads.oracle import make_cohort
 from trust_cache.base.errors import InputError
-from trust_cache.cache.rows import rows_of_array
+from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_task import FoldImages, FoldTask
-from trust_cache.heads.schedule import _Pool, train
-from trust_cache.heads.settings import TrainingSettings, presets
+from trust_cache.heads.head_settings import TrainingSettings, presets
+from trust_cache.heads.trainer import FoldImages, FoldJob, FoldTask, _Pool, run_epochs
 
 COHORT = make_cohort(40, images=900, positives=90)
 
@@ -26,7 +27,17 @@ def make_tasks(folds: int = 5, epochs: int = 3) -> list[FoldTask]:
     images = FoldImages(COHORT.labels, np.arange(700), np.arange(700, 900))
     heads, training = list(presets().values()), TrainingSettings(epochs=epochs)
     rows = rows_of_array(COHORT.features)
-    return [FoldTask(rows, images, heads, training, Draws(0, fold)) for fold in range(folds)]
+    return [FoldTask(FoldJob(rows, images, heads, training, Draws(0, fold))) for fold in range(folds)]
+
+
+def train(
+    tasks: list[FoldTask],
+    threads: int,
+    on_epoch: Callable[[FoldTask, int], None] = lambda _task, _epoch: None,
+) -> None:
+    with closing(run_epochs(tasks, threads)) as epochs:
+        for task, epoch in epochs:
+            on_epoch(task, epoch)
 
 
 def all_bytes(tasks: list[FoldTask]) -> list[bytes]:
@@ -53,7 +64,7 @@ def test_every_epoch_is_reported_in_the_callers_thread() -> None:
 
     def on_epoch(task: FoldTask, epoch: int) -> None:
         assert threading.current_thread() is threading.main_thread()
-        seen.append((task.draws.fold, epoch))
+        seen.append((task.job.draws.fold, epoch))
 
     train(tasks, 2, on_epoch)
     assert sorted(seen) == [(fold, epoch) for fold in range(5) for epoch in (1, 2, 3)]
@@ -143,7 +154,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_ends_within_a_second_of_work() -> None:
-    """A second of each of two threads, by the processor: the clock tells what else the machine does."""
+    """At most a second of processor time on each of two threads, whatever else the machine does."""
     code = INTERRUPTED.format(root=str(Path(__file__).parents[2]))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -6,11 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
 from trust_cache.base.errors import InputError
-from trust_cache.heads.threshold import closed_loop_threshold, dismissal_of_sorted, find_closed_loop
+from trust_cache.heads.closed_loop import (
+    Dismissal,
+    closed_loop_of_sorted,
+    closed_loop_threshold,
+    dismissal_of_sorted,
+)
+from trust_cache.statistics.thresholds import checked_columns
+
+
+def find_closed_loop(
+    scores: ArrayLike, labels: ArrayLike, level: float = 0.01, delta: float = 0.05
+) -> Dismissal:
+    """Return the closed-loop threshold with the integer counts that justify it."""
+    values, positive = checked_columns(scores, labels)
+    return closed_loop_of_sorted(np.sort(values[~positive]), np.sort(values[positive]), level, delta)
 
 
 def brute_force(

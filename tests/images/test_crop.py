@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trust_cache.images.crop import Box, box_of, cut_out, mirror
+from trust_cache.images.mask import Box, box_of, cut_out, mirror
 
 
 def test_margin_on_each_side_clipped_to_the_image() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trust_cache.images.errors import ImageError
-from trust_cache.images.phantom import PhantomSettings, draw_phantom
-from trust_cache.images.process import process_image
-from trust_cache.images.synthetic_dicom import Encoding, mammogram_bytes
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.picture import process_image
+from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom
+from trust_cache.synthetic.synthetic_dicom import Encoding, mammogram_bytes
 
 HEADER_BYTES = 1_200
 TRIES = 150

@@ -15,10 +15,10 @@ from pydicom.uid import UID, JPEG2000Lossless, JPEGExtended12Bit
 
 from tests.images import made
 from trust_cache.images.decode import Stored, decode
-from trust_cache.images.errors import ImageError
-from trust_cache.images.process import process_image
-from trust_cache.images.reading import TECHNICAL_ELEMENTS, read_dataset
-from trust_cache.images.settings import ImageSettings
+from trust_cache.images.dicom_file import TECHNICAL_ELEMENTS, read_dataset
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.picture import process_image
+from trust_cache.images.picture_folder import ImageSettings
 
 FILES = Path(pydicom.__file__).parent / "data" / "test_files"
 SETTINGS = ImageSettings()

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from trust_cache.images.failures import Failure, failures_bytes, parse_failures
+from trust_cache.images.image_failures import Failure, failures_bytes, parse_failures
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "'", "''="])

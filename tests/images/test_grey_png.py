@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trust_cache.images.errors import ImageError
-from trust_cache.images.grey_png import SIGNATURE, read_grey_png
-from trust_cache.images.png import encode_png
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.png_files import SIGNATURE, encode_png, read_grey_png
 
 PICTURE = np.random.default_rng(0).integers(0, 65_536, (40, 30)).astype(np.uint16)
 

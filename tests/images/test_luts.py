@@ -13,9 +13,9 @@ from pydicom.pixels import apply_modality_lut, apply_voi_lut
 
 from tests.images import made
 from trust_cache.images.decode import decode
-from trust_cache.images.errors import ImageError
+from trust_cache.images.image_failures import ImageError
 from trust_cache.images.luts import BRIGHTEST, build_table
-from trust_cache.images.settings import ImageSettings
+from trust_cache.images.picture_folder import ImageSettings
 
 FILES = Path(pydicom.__file__).parent / "data" / "test_files"
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.images import made
-from trust_cache.images.errors import ImageError
+from trust_cache.images.image_failures import ImageError
 from trust_cache.images.mask import Level, find_breast, reduce_image, reduce_padding, threshold_above
 
 Grey = NDArray[np.uint16]
@@ -156,7 +156,7 @@ def tiny() -> Grey:
     ("image", "reason"),
     [
         (np.full((100, 90), 7, dtype=np.uint16), "constant"),
-        (noise(0), "border lies inside the tissue|too small"),
+        (noise(0), "border is inside the tissue|too small"),
         (spot_view(), "spot compression"),
         (smooth_spot_view(), "spot compression"),
         (framed(), "white frame"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.images.png import decode_png, encode_png
+from trust_cache.images.png_files import decode_png, encode_png
 
 
 def test_all_values_come_back() -> None:

@@ -1,4 +1,4 @@
-"""Preprocessing: a bad file is one row and stops nothing; a second start does only what is missing."""
+"""Preprocess: a bad file costs one row, and a second run does only what is missing."""
 
 import contextlib
 import csv
@@ -14,13 +14,13 @@ import polars as pl
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.images.png import decode_png
-from trust_cache.images.preprocess import is_whole_png, png_name, preprocess
-from trust_cache.images.settings import ImageSettings
-from trust_cache.images.sheet import write_sheet
-from trust_cache.images.synthesize import CohortSettings, SyntheticCohort, synthesize_cohort
-from trust_cache.images.synthetic_dicom import Identity
-from trust_cache.manifest.build import make_manifest
+from trust_cache.images.contact_sheet import write_sheet
+from trust_cache.images.picture_folder import ImageSettings, png_name, read_picture_record
+from trust_cache.images.png_files import decode_png, is_whole_png
+from trust_cache.images.preprocess import preprocess
+from trust_cache.manifest.build_manifest import build_manifest
+from trust_cache.synthetic.image_cohort import CohortSettings, SyntheticCohort, synthesize_cohort
+from trust_cache.synthetic.synthetic_dicom import Identity
 
 SECRET_NAME, SECRET_DATE = "Geheim^Frieda", "19511103"
 
@@ -40,7 +40,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> SyntheticCohort:
 @pytest.fixture(scope="module")
 def manifest(cohort: SyntheticCohort) -> Path:
     path = cohort.folder.parent / "manifest.csv"
-    make_manifest("rsna", cohort.metadata, path, images=str(cohort.folder))
+    build_manifest("rsna", cohort.metadata, path, images=str(cohort.folder))
     return path
 
 
@@ -81,6 +81,19 @@ def test_the_others_are_whole_pngs_of_a_manifest(cohort: SyntheticCohort, done: 
         assert (picture[:, 0] > 0).sum() > (picture[:, -1] > 0).sum()  # every chest wall is on the left
 
 
+def test_the_record_names_settings_versions_and_decoders(done: Path, tmp_path: Path) -> None:
+    record = read_picture_record(str(done))
+    assert record is not None
+    assert record.settings == ImageSettings()
+    assert "pydicom" in record.versions
+    assert sum(record.decoders.values()) == len(list(done.glob("*.png")))
+    assert read_picture_record(str(tmp_path)) is None
+    text = (done / "preprocess.json").read_text()
+    (tmp_path / "preprocess.json").write_text(text.replace('"margin"', '"margins"'))
+    with pytest.raises(InputError, match=r"preprocess\.json: .*unknown key settings\.margins"):
+        read_picture_record(str(tmp_path))
+
+
 def test_nothing_identifying_is_written(manifest: Path, done: Path) -> None:
     secrets = [SECRET_NAME.encode(), b"Frieda", SECRET_DATE.encode()]
     files = [path for path in (*done.rglob("*"), manifest) if path.is_file()]
@@ -109,10 +122,10 @@ def test_a_second_start_does_only_what_is_missing(manifest: Path, done: Path, tm
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker through Linux's /proc")
-def test_a_file_that_kills_its_worker_is_one_row_and_the_rest_goes_on(
+def test_a_file_that_kills_its_worker_is_one_row_and_the_rest_is_done(
     manifest: Path, done: Path, tmp_path: Path
 ) -> None:
-    """A pipe stands for the file: whoever reads it waits there and is killed, as an aborting decoder is."""
+    """The file is a pipe: a worker that reads it waits and is killed, like an aborting decoder."""
     pipe = tmp_path / "killer.dcm"
     os.mkfifo(pipe)
     kept = {row["image_id"] for row in rows(done / "manifest.csv")}
@@ -169,7 +182,7 @@ def test_killed_and_started_again(manifest: Path, done: Path, tmp_path: Path) ->
     process = subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not list(out.glob("*.png")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

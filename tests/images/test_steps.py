@@ -7,10 +7,10 @@ import pytest
 
 from tests.images import made
 from trust_cache.base.errors import InputError
-from trust_cache.images.png import decode_png, encode_png
-from trust_cache.images.process import cut_breast, prepare_image, process_image
-from trust_cache.images.settings import ImageSettings
-from trust_cache.images.steps import draw_steps, thumbnail
+from trust_cache.images.contact_sheet import draw_steps, thumbnail
+from trust_cache.images.picture import cut_breast, prepare_image, process_image
+from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.png_files import decode_png, encode_png
 
 
 def overlap(mask: np.ndarray, truth: np.ndarray) -> float:
@@ -59,7 +59,7 @@ def test_monochrome_twins_are_identical(function: str | None) -> None:
     pixels = made.mammogram()
     twins = [made.dataset(pixels), made.dataset(4095 - pixels, PhotometricInterpretation="MONOCHROME1")]
     if function is not None:
-        # PS3.3 C.11.2.1.2.1: a LINEAR window's centre lies half a value lower than its number.
+        # PS3.3 C.11.2.1.2.1: a LINEAR window's centre is half a value lower than its number.
         centers = (1500, 4095 - 1500 + (function == "LINEAR"))
         for ds, center in zip(twins, centers, strict=True):
             ds.WindowCenter, ds.WindowWidth, ds.VOILUTFunction = center, 2600, function

@@ -1,4 +1,4 @@
-"""Invented metadata files: the public sets with their published counts and traps, and small ones."""
+"""Synthetic metadata files: the public sets with their published counts and traps, and small ones."""
 
 import csv
 from collections.abc import Iterable, Mapping

@@ -14,6 +14,12 @@ def all_examples() -> list[str]:
     return [line for command in _commands(GROUP) for line in _lines(command)]
 
 
+def examples_of(*commands: str) -> list[str]:
+    """Return the example lines that start with one of these commands."""
+    starts = tuple(f"trust-cache {command} " for command in commands)
+    return [line for line in all_examples() if f"{line} ".startswith(starts)]
+
+
 def command_names() -> list[str]:
     """Return the names of the commands and groups of commands."""
     return list(GROUP.commands)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.project.examples import GROUP
-from trust_cache.manifest.descriptions import describe_data_set
+from trust_cache.manifest.datasets.dataset import describe_dataset
 
 DOCS = Path(__file__).parents[2] / "docs"
 REPRODUCING = (DOCS / "reproducing.md").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_counts_are_the_descriptions() -> None:
     assert len(rows) == 4
     for name, *counts in rows:
         for data_set, text in zip(("rsna", "nlbs"), counts, strict=True):
-            expected = getattr(describe_data_set(data_set).expected, name.replace(" ", "_"))
+            expected = getattr(describe_dataset(data_set).expected, name.replace(" ", "_"))
             assert int(text.replace(",", "")) == expected, (name, data_set)
 
 

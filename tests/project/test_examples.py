@@ -1,4 +1,4 @@
-"""Every example in `--help` runs; the processor and real servers here stand for GPUs, clusters, buckets."""
+"""Every example in `--help` runs; the processor and local servers replace GPUs, clusters and buckets."""
 
 import re
 import shlex
@@ -15,12 +15,12 @@ from tests.project.examples import all_examples, commands_without_example
 from tests.project.workshop import build_workshop
 from tests.stores import BUCKET, s3_server
 from trust_cache.base.places import write_bytes
-from trust_cache.cache.backbone.timm_import import import_timm
-from trust_cache.cache.extraction.runner import torch_threads
+from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.encoders.timm_models import import_timm
 
-# Tried with what they need beside their own tests: tests/cli/test_models.py, test_triage.py.
-ELSEWHERE = ("doctor", "estimate", "export-model", "monitor", "triage", "certify --model", "demo")
-# Sizes that a test can wait for; the last of two equal options counts.
+# Run in the tests that make their inputs: tests/cli/test_model_commands.py, test_triage_command.py.
+OTHER_TESTS = ("doctor", "estimate", "export-model", "monitor", "triage", "certify --model", "demo")
+# Small sizes for the tests; the last of two equal options counts.
 SMALLER = {
     "simulate": ("--cases", "60"),
     "images synthesize": ("--cases", "2", "--size", "small"),
@@ -30,7 +30,7 @@ SMALLER = {
     "external": ("--epochs", "1"),
     "fit-heads": ("--epochs", "1"),
 }
-# What an example goes on from must not be there, or must be interrupted.
+# An output that an example would resume must be absent or interrupted.
 FRESH = {
     "fit-heads": "run", "certify": "certified", "external": "external", "sweep": "sweep",
     "compare": "compare", "manifest": "manifest.csv", "simulate": "nlbs.zarr", "extract": "cache.zarr",
@@ -40,7 +40,7 @@ GROUPS = ("images", "cache", "manifest")  # commands of two words
 
 
 def mine() -> list[str]:
-    return [line for line in all_examples() if not any(f"trust-cache {name}" in line for name in ELSEWHERE)]
+    return [line for line in all_examples() if not any(f"trust-cache {name}" in line for name in OTHER_TESTS)]
 
 
 @pytest.fixture(scope="module")

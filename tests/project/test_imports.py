@@ -6,6 +6,8 @@ import sys
 import pytest
 
 import trust_cache
+from tests.project.examples import GROUP
+from tests.project.test_plain_words import help_texts
 
 
 def modules_after(code: str) -> set[str]:
@@ -29,6 +31,22 @@ def test_the_package_and_the_command_line_import_lazily() -> None:
     heavy = {"numpy", "scipy", "polars", "torch", "zarr"}
     assert not modules_after("import trust_cache") & heavy
     assert not modules_after("import trust_cache_cli.main") & heavy
+
+
+def test_help_of_every_command_imports_lazily() -> None:
+    """Help must answer within half a second (`python -m benchmarks start`): it loads no numeric library."""
+    words = [path.split()[1:] for path in help_texts(GROUP)]
+    code = f"""
+import contextlib, io, sys
+from trust_cache_cli.main import main
+for words in {words!r}:
+    sys.argv = ["trust-cache", *words, "--help"]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+        main()
+    assert "Usage" in out.getvalue(), words
+"""
+    assert len(words) > 20
+    assert not modules_after(code) & {"numpy", "scipy", "polars", "torch", "zarr"}
 
 
 def test_every_public_name_is_there() -> None:

@@ -11,8 +11,8 @@ from trust_cache.base.versions import REVISION_FILE, revision, tree_revision
 
 ROOT = Path(__file__).parents[2]
 FIND = (
-    "import sys; from trust_cache.manifest.descriptions import *;"
-    " print(descriptions_folder()); print(known_data_sets()); import trust_cache_cli.main"
+    "import sys; from trust_cache.manifest.datasets.dataset import *;"
+    " print(descriptions_folder()); print(described_datasets()); import trust_cache_cli.main"
 )
 
 

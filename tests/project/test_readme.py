@@ -1,4 +1,4 @@
-"""The README: its commands and its Python run as they stand (the real workflow: test_workflow.py)."""
+"""The README: its commands and its Python run unchanged (the real workflow: test_workflow.py)."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import make_scores
 from tests.project.examples import command_names
 from tests.project.readme import README, blocks, commands, section, titles
-from trust_cache.cache.extraction.runner import torch_threads
+from trust_cache.cache.extract.view_features import torch_threads
 
 # Under these headings every console line is run, here or in test_workflow.py.
 PICTURES = ("From DICOMs to PNGs", "From PNGs to cached features")
@@ -70,7 +70,7 @@ def test_stage_two(workplace: Path, run: Run) -> None:  # noqa: F811
     names = [command.split()[1] for command in chosen]
     assert names == ["simulate", "fit-heads", "certify", "sweep", "compare", "report", "show"]
     for command in chosen:
-        # The cohort at a tenth of its size: the whole is what `make bench` is for.
+        # The cohort at a tenth of its size: `make bench` runs the full size.
         smaller = ["--cases", "600"] if " simulate " in command else []
         done = run(*shlex.split(command)[1:], *smaller)
         assert done.code == 0, (command, done.err)

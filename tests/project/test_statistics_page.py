@@ -107,7 +107,7 @@ def test_the_sentences_about_the_simulations_quote_the_csv_files() -> None:
         f" (correlation 0.9) to {percent(error_rate('RSNA', 0.95, 0.0, 'evaluation'), 1)}",
         f"corrected bound is wrong in at most {percent(highest['corrected'], 1)} in any setting,"
         f" choosing on search in at most {percent(highest['search'], 1)}",
-        f"{heads['draws'][0]:,} cohorts a row",
+        f"{heads['draws'][0]:,} cohorts per row",
         f"is {min(ratio):.1f} to {max(ratio):.1f} times that of all points",
     )
     chosen = selection.filter(pl.col("procedure") == "evaluation")

@@ -1,4 +1,4 @@
-"""README's real workflow, line by line, on invented DICOMs and a replica of the encoder's archive."""
+"""README's real workflow, line by line, on synthetic DICOMs and a replica of the encoder's archive."""
 
 import shlex
 import shutil
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache.backbone.replica import PREFIX, make_oracle, save_archive
 from tests.cli.conftest import Run, run  # noqa: F401
+from tests.encoders.replica import PREFIX, make_oracle, save_archive
 from tests.project.readme import commands
-from trust_cache.cache.extraction.runner import torch_threads
-from trust_cache.images.synthesize import CohortSettings, synthesize_cohort
+from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.synthetic.image_cohort import CohortSettings, synthesize_cohort
 
-# What stands in for a GPU, patience and a second data set; everything else is as the README has it.
+# Small sizes, and the processor instead of a GPU; everything else is as in the README.
 SMALLER = {
     "extract": ("--image-size", "38x23", "--device", "cpu", "--views", "1"),
     "estimate": ("--image-size", "38x23", "--device", "cpu"),

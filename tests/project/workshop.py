@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tests.cache.backbone.replica import PREFIX, make_oracle, save_archive
 from tests.conftest import make_scores
-from trust_cache.cache.simulate import simulate_cache
-from trust_cache.cache.weights import convert_weights
+from tests.encoders.replica import PREFIX, make_oracle, save_archive
+from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.folder import write_certification
+from trust_cache.encoders.convert_weights import convert_weights
 from trust_cache.heads.fit import fit_heads
 from trust_cache.images.preprocess import preprocess
-from trust_cache.images.synthesize import CohortSettings, synthesize_cohort
-from trust_cache.manifest.build import build_manifest, write_manifest
+from trust_cache.manifest.build_manifest import build_manifest
 from trust_cache.studies.compare.compare import compare
-from trust_cache.studies.compare.folder import write_comparison
+from trust_cache.studies.compare.compare_folder import write_comparison
 from trust_cache.studies.external import evaluate_externally
-from trust_cache.studies.sweep.description import describe_space
-from trust_cache.studies.sweep.run import sweep
+from trust_cache.studies.sweep.sweep import sweep
+from trust_cache.studies.sweep.sweep_request import describe_space
+from trust_cache.synthetic.feature_cohort import simulate_cache
+from trust_cache.synthetic.image_cohort import CohortSettings, synthesize_cohort
 
 CASES, DIM = 300, 32
 CONFIGURATIONS = "[mine]\nlambda_focal = 1.0\nlambda_dismiss = 0.5\ntau = 'closed-loop'\n"
@@ -55,8 +55,7 @@ def _images(folder: Path) -> None:
     rsna = synthesize_cohort(CohortSettings("rsna", cases=3), folder / "train_images")
     shutil.copy(rsna.metadata, folder / "train.csv")
     manifest = folder / "manifest.csv"
-    built = build_manifest("rsna", rsna.metadata, manifest, images=str(folder / "train_images"), look=True)
-    write_manifest(built, metadata=rsna.metadata, overwrite=False)
+    build_manifest("rsna", rsna.metadata, manifest, images=str(folder / "train_images"))
     preprocess(manifest, folder / "png", workers=1)
     shutil.copy(next((folder / "train_images").rglob("*.dcm")), folder / "image.dcm")
     nlbs = synthesize_cohort(CohortSettings("nlbs", cases=3), folder / "NLBSD")

@@ -55,7 +55,7 @@ class Chromium:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
-    """Start chromium; elsewhere than in CI a machine without it skips."""
+    """Start chromium; a machine without it skips the test, but CI fails."""
     path = shutil.which("chromium")
     if path is None:
         reason = "chromium is not installed (apt-get install chromium)"
@@ -109,8 +109,8 @@ def visit(chromium: Chromium) -> Iterator[Visitor]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Run a test once more in a new browser, if and only if the old one had stopped painting.
 
-    On a machine with many more busy processes than cores chromium was seen to stop producing frames for
-    good: nothing scrolls, draws or is clicked then, whatever the page does.
+    On a machine with many more busy processes than cores chromium was seen to stop producing frames:
+    nothing scrolls, draws or is clicked then, whatever the page does.
     """
     try:
         return (yield)

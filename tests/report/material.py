@@ -1,12 +1,14 @@
-"""Run folders for the report's tests, made from invented scores."""
+"""Run folders for the report's tests, made from synthetic scores."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from tests.conftest import make_scores
+from tests.heads.records import a_record
+from trust_cache.base.documents import json_bytes
+from trust_cache.heads.head_settings import HeadSettings
+from trust_cache.heads.run_folder import RecordedTraining
 
 PRESETS = ("ce", "ce-brier", "ce-focal", "fixed-tau", "closed-loop")
 # Names that would do harm if they were taken for markup, for JavaScript or for a path.
@@ -48,19 +50,12 @@ def make_run(
         "image_id", "case_id", "label", site=site.gather(first["case_id"].cast(pl.Int64) % len(sites))
     ).write_csv(folder / "manifest.csv")
     _thresholds(folder, configurations, ["external"] if external else list("01234"), epochs)
-    record = {
-        "schema": 1,
-        "configurations": {name: {} for name in configurations},
-        "training": {"epochs": epochs},
-        "seed": seed,
-        "repeats": 1,
-        "views": 8,
-        "cache": "cache.zarr",
-        "fingerprint": {"encoder": "invented", "weights_sha256": "0" * 64},
-        "splits_sha256": ["1" * 64],
-        "versions": {"numpy": np.__version__},
-    }
-    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    record = a_record(
+        configurations={name: HeadSettings() for name in configurations},
+        training=RecordedTraining(epochs=epochs, dropout=77 / 256),
+        seed=seed,
+    )
+    (folder / "run.json").write_bytes(json_bytes(record.as_document()))
     return folder
 
 

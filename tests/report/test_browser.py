@@ -12,11 +12,11 @@ from scipy.stats import beta
 from tests.report.conftest import PATIENCE, Visit, Visitor
 from tests.report.material import HOSTILE, make_run
 from trust_cache.base.text_tables import percent
+from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.folder import write_certification
-from trust_cache.report.evidence import Options
+from trust_cache.certificate.evidence import Options
+from trust_cache.report.page import write_page
 from trust_cache.report.report import make_report
-from trust_cache.report.writing import write_report
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +37,7 @@ def certified(run: Path) -> Path:
 def page_file(run: Path, certified: Path) -> Path:
     external = make_run(run.parent / "abroad", configurations=("ce", "closed-loop"), external=True, seed=5)
     file = run.parent / "report.html"
-    write_report(make_report([run, certified, external], Options()), file)
+    write_page(make_report([run, certified, external], Options()), file)
     return file
 
 
@@ -130,7 +130,7 @@ def test_at_the_certified_threshold_it_shows_the_certificates_numbers(
     assert shown == 10
 
 
-def test_moved_elsewhere_its_bound_is_scipys_and_it_says_so(
+def test_another_threshold_has_the_bound_of_scipy_and_is_not_certified(
     visit: Visitor, page_file: Path, run: Path, certified: Path
 ) -> None:
     opened = visit(page_file)
@@ -142,7 +142,7 @@ def test_moved_elsewhere_its_bound_is_scipys_and_it_says_so(
         expect_scipys_numbers(opened, run, certified, "closed-loop")
     threshold.fill(str(last // 2))
     assert text(opened, "status") == "explored, not certified"
-    assert "had this threshold been fixed beforehand" in text(opened, "state-text")
+    assert "if this threshold had been fixed in advance" in text(opened, "state-text")
 
 
 def test_the_target_moves_the_threshold_by_the_rule_on_search(
@@ -242,7 +242,7 @@ def test_the_certificate_can_be_saved(
 def test_hostile_names_are_text(visit: Visitor, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", configurations=HOSTILE, sites=HOSTILE, cases=600)
     file = tmp_path / "report.html"
-    write_report(make_report([run], Options(by="site", configuration=HOSTILE[2])), file)
+    write_page(make_report([run], Options(by="site", configuration=HOSTILE[2])), file)
     opened = visit(file)
     opened.draw_everything()
     assert opened.page.evaluate("window.harmed") is None

@@ -7,13 +7,11 @@ import pytest
 
 from tests.report.material import make_run
 from trust_cache.base.text_tables import percent, whole_percent
+from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.folder import write_certification
+from trust_cache.certificate.evidence import Evidence, Options, gather
 from trust_cache.certificate.points import Threshold, count, describe
-from trust_cache.report.evidence import Evidence, Options, gather
 from trust_cache.report.explorer import explorer_document, explorer_targets, slider_stops
-from trust_cache.report.folders import Folders
-from trust_cache.statistics.rules import Allowance
 from trust_cache.statistics.thresholds import select_threshold
 
 TARGETS = (0.98, 0.9)
@@ -22,7 +20,7 @@ TARGETS = (0.98, 0.9)
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     run = make_run(tmp_path_factory.mktemp("made") / "run", configurations=("ce", "closed-loop"), cases=700)
-    (found,) = gather(Folders(run), Options(targets=TARGETS, prevalence=0.005))
+    (found,) = gather([run], Options(targets=TARGETS, prevalence=0.005))
     return found
 
 
@@ -59,7 +57,7 @@ def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> No
         scores, labels = (values[split.evaluation] for values in (cohort.scores[index], cohort.labels))
         searched = cohort.scores[index][split.search]
         for stop, tau in enumerate(series["tau"]):
-            threshold = Threshold("", 0.98, tau, 0, 0, Allowance(0, 1))
+            threshold = Threshold("", 0.98, tau, 0, 0, 1)
             point = describe(count(scores, labels, tau), threshold, terms)
             missed = series["missed"][stop]
             assert (series["dismissed"][stop], missed) == (point.dismissed, point.positives_dismissed)
@@ -102,7 +100,7 @@ def test_targets_stop_where_the_rule_puts_the_threshold(evidence: Evidence) -> N
 def test_a_rule_without_a_threshold_has_no_stop(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", configurations=("ce",), cases=400, positives=30)
     write_certification(certify(run, rule="ltt"), tmp_path / "certified")
-    (found,) = gather(Folders(run, certified=(tmp_path / "certified",)), Options())
+    (found,) = gather([run], Options(), [tmp_path / "certified"])
     (series,) = explorer_document(found)["series"]
     assert series["targets"][-1] is None
     assert all(item["stop"] is None and "infeasible" in item["reason"] for item in series["certified"])

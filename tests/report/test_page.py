@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import make_scores
 from tests.report.material import HOSTILE, PRESETS, make_run
 from trust_cache.certificate.certify import certify
+from trust_cache.certificate.evidence import Options
 from trust_cache.report.embedding import chart_bundle, embedded_json, with_code
-from trust_cache.report.evidence import Options
 from trust_cache.report.page import render_page
 from trust_cache.report.report import make_report
 
@@ -87,7 +87,7 @@ def test_the_sentence_and_the_certificates_are_certifys(run: Path, page: str) ->
     text = " ".join(" ".join(Elements(page).text).split())
     for point in points:
         if point.configuration == "closed-loop" and point.met:
-            assert f"{100 * point.dismissal:.2f}% of examinations fell below the threshold" in text  # type: ignore[operator]
+            assert f"{100 * point.dismissal:.2f}% of cases fell below the threshold" in text  # type: ignore[operator]
             assert f"{point.positives_dismissed} of the {point.positives} cancers" in text
     links = {
         attributes["download"]: unquote((attributes["href"] or "").partition(",")[2])
@@ -145,7 +145,7 @@ def test_one_configuration_without_name_images_or_subgroups(tmp_path: Path) -> N
     assert 'class="legend" aria-label' in page  # of the classes
     text = " ".join(" ".join(Elements(page).text).split())
     assert "Configuration scores (the only one)" in text
-    assert "No subgroups were asked for" in text
+    assert "No subgroups were requested" in text
     assert "1 configuration" in text
 
 
@@ -158,15 +158,17 @@ def test_an_external_run_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made_by", "words"),
     [
-        ({"encoder": "simulated", "weights_sha256": "simulated"}, "the features are invented"),
+        ({"encoder": "simulated", "weights_sha256": "simulated"}, "the features are synthetic"),
         ({"encoder": "mammo-clip-b5", "weights_sha256": "random:seed=0"}, "weights are random"),
         ({"encoder": "mammo-clip-b5", "weights_sha256": "ab" * 32}, None),
     ],
 )
-def test_invented_figures_are_called_so(tmp_path: Path, made_by: dict[str, str], words: str | None) -> None:
+def test_figures_without_clinical_meaning_are_named(
+    tmp_path: Path, made_by: dict[str, str], words: str | None
+) -> None:
     folder = make_run(tmp_path / "run", configurations=("ce",))
     record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "fingerprint": made_by}))
+    (folder / "run.json").write_text(json.dumps({**record, "fingerprint": record["fingerprint"] | made_by}))
     text = " ".join(Elements(made(folder)).text)
     assert ("mean nothing clinically" in text) == (words is not None)
     assert words is None or words in text

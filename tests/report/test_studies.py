@@ -7,16 +7,15 @@ import pytest
 
 from tests.report.material import make_run
 from trust_cache.base.errors import InputError
-from trust_cache.cache.simulate import simulate_cache
-from trust_cache.report.comparison import read_comparison
-from trust_cache.report.evidence import Options
+from trust_cache.certificate.evidence import Options
 from trust_cache.report.page import render_page
+from trust_cache.report.page_studies import comparison_study, sweep_study
 from trust_cache.report.report import make_report
-from trust_cache.report.sweeping import read_sweep
 from trust_cache.studies.compare.compare import compare
-from trust_cache.studies.compare.folder import write_comparison
-from trust_cache.studies.sweep.description import describe_space
-from trust_cache.studies.sweep.run import sweep
+from trust_cache.studies.compare.compare_folder import write_comparison
+from trust_cache.studies.sweep.sweep import sweep
+from trust_cache.studies.sweep.sweep_request import describe_space
+from trust_cache.synthetic.feature_cohort import simulate_cache
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def compared(run: Path, tmp_path: Path) -> Path:
 
 def test_a_comparison_is_shown_as_it_was_found(run: Path, compared: Path) -> None:
     document = json.loads((compared / "compare.json").read_text())
-    study = read_comparison(compared)
+    study = comparison_study(compared)
     assert study.sentences == tuple(item["sentence"] for item in document["comparisons"])
     (figure,) = study.figures
     assert figure.data["difference"].to_list() == [item["difference"] for item in document["comparisons"]]
@@ -45,11 +44,11 @@ def test_a_comparison_is_shown_as_it_was_found(run: Path, compared: Path) -> Non
 
 def test_a_damaged_comparison_is_refused(compared: Path) -> None:
     (compared / "compare.json").write_text('{"schema": 2}')
-    with pytest.raises(InputError, match=r"expected schema 1, found 2; compare again"):
-        read_comparison(compared)
+    with pytest.raises(InputError, match="expected the result of compare with schema 1, found schema 2"):
+        comparison_study(compared)
     (compared / "compare.json").write_text("[]")
-    with pytest.raises(InputError, match="not a readable result of compare"):
-        read_comparison(compared)
+    with pytest.raises(InputError, match="expected the result of compare"):
+        comparison_study(compared)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +63,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["lambda_dismiss=0,0.05", "margin=0.05,0.1,0.2"], 2),  # a heat map for each target
         (["lr=1e-5,1e-3"], 2),
-        (["lr=1e-5,1e-3", "margin=0.1,0.2", "gamma=1,2"], 6),  # each axis for each target
+        (["lr=1e-5,1e-3", "margin=0.1,0.2", "focal_gamma=1,2"], 6),  # each axis for each target
     ],
 )
 def test_a_sweep_is_shown_as_it_was_found(cache: Path, tmp_path: Path, grid: list[str], panels: int) -> None:
     done = sweep(cache, tmp_path / "sweep", describe_space(grid, None, None, None), epochs=1, threads=1)
-    study = read_sweep(tmp_path / "sweep")
+    study = sweep_study(tmp_path / "sweep")
     (figure,) = study.figures
     assert len(figure.panels) == panels
     (table,) = study.tables
@@ -83,7 +82,10 @@ def test_a_sweep_is_shown_as_it_was_found(cache: Path, tmp_path: Path, grid: lis
         assert ("N/A" in sentence) == (not winner.point.met)
 
 
-def test_an_unfinished_sweep_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text('{"schema": 1, "status": "training"}')
+def test_an_unfinished_sweep_is_refused(cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    sweep(cache, out, describe_space(["lr=1e-5"]), epochs=1, threads=1)
+    document = json.loads((out / "sweep.json").read_text())
+    (out / "sweep.json").write_text(json.dumps(document | {"status": "training"}))
     with pytest.raises(InputError, match="the sweep is not finished"):
-        read_sweep(tmp_path)
+        sweep_study(out)

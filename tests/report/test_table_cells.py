@@ -1,7 +1,7 @@
 """The CSV of a table that people open in a spreadsheet: no name is a formula."""
 
 from trust_cache.base.text_tables import Table
-from trust_cache.report.shown_tables import table_files
+from trust_cache.report.page_tables import table_files
 
 
 def test_no_cell_is_a_formula() -> None:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.report.material import make_run
 from trust_cache.certificate.certify import certify
-from trust_cache.report.evidence import Options, gather
-from trust_cache.report.folders import Folders
+from trust_cache.certificate.evidence import Options, gather
 from trust_cache.report.terminal import essentials, sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -32,7 +31,7 @@ def test_equal_numbers_are_a_low_line() -> None:
 
 def test_the_essentials_are_certifys(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", cases=400)
-    (evidence,) = gather(Folders(run), Options())
+    (evidence,) = gather([run], Options())
     found = essentials(evidence)
     points = certify(run).points
     assert [row[:2] for row in found.table.rows] == [

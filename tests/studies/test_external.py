@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from msgspec import structs
 from safetensors.numpy import load_file
 from scipy.stats import binom
 
@@ -15,23 +16,23 @@ from tests.cache.material import FINGERPRINT
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
-from trust_cache.cache.loading import load_rows
-from trust_cache.cache.reading import open_cache
-from trust_cache.cache.simulate import simulate_cache
-from trust_cache.cache.truth import TrueScores, Truth
-from trust_cache.cache.writer import create_cache
-from trust_cache.certificate.settings import CertifySettings
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_writer import create_cache
+from trust_cache.cache.feature_rows import load_rows
+from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.verify import verify
 from trust_cache.heads.bank import HeadParameters, score_rows
-from trust_cache.heads.training import EpochReport
+from trust_cache.heads.fit import EpochReport
 from trust_cache.statistics.auroc import auroc
 from trust_cache.studies.external import External, evaluate_externally
+from trust_cache.synthetic.feature_cohort import simulate_cache
+from trust_cache.synthetic.truth import TrueScores, Truth
 
 DIM = 2_048  # in few dimensions two random directions are far from orthogonal
 SHARDS = {"shard_images": 2_048}  # few: each is forced to the disk
 OTHER_TRUTHS = (1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow))
 RUN_FILES = {
-    "run.json", "manifest.csv", "splits.csv", "scores.csv", "thresholds.csv", "trajectories.csv",
+    "run.json", "manifest.csv", "folds.csv", "scores.csv", "thresholds.csv", "trajectories.csv",
     "heads.safetensors",
 }  # fmt: skip
 TERMS = CertifySettings((0.95, 0.9))
@@ -43,20 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def source(folder: Path) -> Path:
-    simulate_cache("rsna", folder / "source.zarr", views=1, dim=DIM, cases=1_000, **SHARDS)
-    return folder / "source.zarr"
+def trained_on(folder: Path) -> Path:
+    simulate_cache("rsna", folder / "train.zarr", views=1, dim=DIM, cases=1_000, **SHARDS)
+    return folder / "train.zarr"
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Path:
-    simulate_cache("nlbs", folder / "target.zarr", views=0, dim=DIM, cases=1_500, seed=1, **SHARDS)
-    return folder / "target.zarr"
+def tested_on(folder: Path) -> Path:
+    simulate_cache("nlbs", folder / "test.zarr", views=0, dim=DIM, cases=1_500, seed=1, **SHARDS)
+    return folder / "test.zarr"
 
 
 @pytest.fixture(scope="module")
-def result(source: Path, target: Path, folder: Path) -> External:
-    return evaluate_externally(source, target, folder / "run", terms=TERMS, threads=1)
+def result(trained_on: Path, tested_on: Path, folder: Path) -> External:
+    return evaluate_externally(trained_on, tested_on, folder / "run", terms=TERMS, threads=1)
 
 
 def true_scores(run: Path, number: int, truth_seed: int) -> TrueScores:
@@ -68,7 +69,7 @@ def true_scores(run: Path, number: int, truth_seed: int) -> TrueScores:
 
 
 def test_one_direction_recovers_the_known_truth_within_its_error(result: External) -> None:
-    """Each figure against 100,000 fresh cases of the target's law, at a level of 1 in 1,000 a figure."""
+    """Each figure against 100,000 fresh cases of the test cache's law, at a level of 0.001 per figure."""
     for number, ranking in enumerate(result.rankings):
         truth = true_scores(result.folder, number, 0)
         known = auroc(truth.scores, truth.labels)
@@ -98,12 +99,12 @@ def test_one_direction_recovers_the_known_truth_within_its_error(result: Externa
 
 
 @pytest.mark.parametrize("truth_seed", OTHER_TRUTHS)
-def test_another_direction_is_at_chance_and_said_so(source: Path, tmp_path: Path, truth_seed: int) -> None:
+def test_another_direction_is_at_chance_and_named(trained_on: Path, tmp_path: Path, truth_seed: int) -> None:
     other = simulate_cache(
         "nlbs", tmp_path / "other.zarr", views=0, dim=DIM, cases=1_500, seed=1 + truth_seed,
         truth_seed=truth_seed, **SHARDS,
     )  # fmt: skip
-    result = evaluate_externally(source, other, tmp_path / "run", terms=TERMS)
+    result = evaluate_externally(trained_on, other, tmp_path / "run", terms=TERMS)
     for number, ranking in enumerate(result.rankings):
         truth = true_scores(result.folder, number, truth_seed)
         known = auroc(truth.scores, truth.labels)
@@ -111,7 +112,7 @@ def test_another_direction_is_at_chance_and_said_so(source: Path, tmp_path: Path
         assert ranking.auroc.lower < known < ranking.auroc.upper
         assert ranking.verdict == "at chance"
         (said,) = [text for text in result.warnings if text.startswith(f"{ranking.configuration}: ")]
-        assert "at chance on the target" in said
+        assert "at chance on the test cache" in said
         assert said in json.loads((result.certified / "points.json").read_text())["warnings"]
         assert said in (result.certified / "table.md").read_text()
 
@@ -123,23 +124,23 @@ def test_a_direction_turned_round_is_worse_than_chance(tmp_path: Path) -> None:
     turned = np.where(
         manifest["label"].to_numpy()[:, None, None] == 1, -features, features + np.float16(1 / 64)
     )
-    source = write_cohort(tmp_path / "source.zarr", manifest, features)
-    target = write_cohort(tmp_path / "target.zarr", mirrored, turned.astype(np.float16))
-    result = evaluate_externally(source, target, tmp_path / "run")
+    trained_on = write_cohort(tmp_path / "train.zarr", manifest, features)
+    tested_on = write_cohort(tmp_path / "test.zarr", mirrored, turned.astype(np.float16))
+    result = evaluate_externally(trained_on, tested_on, tmp_path / "run")
     assert {ranking.verdict for ranking in result.rankings} == {"worse than chance"}
-    assert any("worse than chance" in text and "turned round" in text for text in result.warnings)
+    assert any("worse than chance" in text and "in reverse" in text for text in result.warnings)
 
 
 def test_the_folder_is_a_run_with_one_fold_and_its_certificates(
-    result: External, source: Path, target: Path
+    result: External, trained_on: Path, tested_on: Path
 ) -> None:
     run = result.folder
     assert {path.name for path in run.iterdir()} == RUN_FILES | {"certified"}
-    splits = pl.read_csv(run / "splits.csv")
-    assert splits.columns == ["case_id", "label", "external"]
-    assert splits["case_id"].to_list() == sorted(set(open_cache(source).manifest["case_id"]))
-    parts = splits.group_by("external").agg(pl.len(), pl.col("label").sum().alias("positives"))
-    positives = int(splits["label"].sum())
+    folds = pl.read_csv(run / "folds.csv")
+    assert folds.columns == ["case_id", "label", "external"]
+    assert folds["case_id"].to_list() == sorted(set(open_cache(trained_on).manifest["case_id"]))
+    parts = folds.group_by("external").agg(pl.len(), pl.col("label").sum().alias("positives"))
+    positives = int(folds["label"].sum())
     by_part = {name: (n, k) for name, n, k in parts.iter_rows()}
     assert by_part["calibrate"] == (100, round(positives / 10))
     assert by_part["fit"] == (900, positives - round(positives / 10))
@@ -147,22 +148,22 @@ def test_the_folder_is_a_run_with_one_fold_and_its_certificates(
         assert pl.read_csv(run / name)["fold"].unique().to_list() == ["external"]
     scores = pl.read_csv(run / "scores.csv")
     assert scores["configuration"].unique(maintain_order=True).to_list() == ["ce", "closed-loop"]
-    manifest = open_cache(target).manifest
+    manifest = open_cache(tested_on).manifest
     assert scores.height == 2 * manifest.height
     assert pl.read_csv(run / "manifest.csv").height == manifest.height
     heads = load_file(run / "heads.safetensors")
     assert heads["weight"].shape == (2, 1, DIM)
     record = json.loads((run / "run.json").read_text())
-    assert (record["images"], record["target"]["images"]) == (
-        open_cache(source).images,
+    assert (record["images"], record["test"]["images"]) == (
+        open_cache(trained_on).images,
         manifest.height,
     )
 
 
-def test_the_scores_are_those_of_the_frozen_heads(result: External, target: Path) -> None:
+def test_the_scores_are_those_of_the_frozen_heads(result: External, tested_on: Path) -> None:
     heads = load_file(result.folder / "heads.safetensors")
     parameters = HeadParameters(*(heads[name][:, 0] for name in ("gamma", "beta", "weight", "bias")))
-    cache = open_cache(target)
+    cache = open_cache(tested_on)
     again = score_rows(load_rows(cache), np.arange(cache.images), parameters)
     scores = pl.read_csv(result.folder / "scores.csv").sort("configuration", "image_id")["score"].to_numpy()
     order = cache.manifest["image_id"].arg_sort().to_numpy()
@@ -183,11 +184,11 @@ def test_certify_gives_the_same_certificates_and_verify_agrees(result: External)
 
 
 def test_threads_memory_and_splits_given_change_no_byte(
-    result: External, source: Path, target: Path, tmp_path: Path
+    result: External, trained_on: Path, tested_on: Path, tmp_path: Path
 ) -> None:
     again = evaluate_externally(
-        source, target, tmp_path / "run", terms=replace(TERMS, by="none"), threads=2, low_memory=True,
-        splits=result.folder / "splits.csv", split=result.certified / "split.csv",
+        trained_on, tested_on, tmp_path / "run", terms=replace(TERMS, by="none"), threads=2, low_memory=True,
+        folds=result.folder / "folds.csv", split=result.certified / "split.csv",
     )  # fmt: skip
     for name in RUN_FILES - {"run.json"}:
         assert (again.folder / name).read_bytes() == (result.folder / name).read_bytes()
@@ -196,23 +197,23 @@ def test_threads_memory_and_splits_given_change_no_byte(
 
 
 def test_target_labels_do_not_reach_the_heads(
-    result: External, source: Path, target: Path, tmp_path: Path
+    result: External, trained_on: Path, tested_on: Path, tmp_path: Path
 ) -> None:
-    cache = open_cache(target)
+    cache = open_cache(tested_on)
     labels = cache.manifest["label"].shuffle(seed=0)
     changed = cache.manifest.with_columns(label=labels)
     with create_cache(tmp_path / "t.zarr", changed, 1, DIM, cache.fingerprint, 2_048) as writer:
         for shard in range(writer.layout.shards):
             writer.write_shard(shard, cache.features[slice(*writer.layout.bounds(shard))])
-    again = evaluate_externally(source, tmp_path / "t.zarr", tmp_path / "run", terms=TERMS)
-    for name in ("heads.safetensors", "thresholds.csv", "trajectories.csv", "splits.csv"):
+    again = evaluate_externally(trained_on, tmp_path / "t.zarr", tmp_path / "run", terms=TERMS)
+    for name in ("heads.safetensors", "thresholds.csv", "trajectories.csv", "folds.csv"):
         assert (again.folder / name).read_bytes() == (result.folder / name).read_bytes()
     before, after = (pl.read_csv(run.folder / "scores.csv") for run in (result, again))
     assert before.drop("label").equals(after.drop("label"))
 
 
 class InterruptedForTestError(Exception):
-    """Stands for whatever ends a run in the middle."""
+    """Any error that ends a run in the middle."""
 
 
 def small(path: Path, prefix: str = "", seed: int = 0, **shape: int) -> Path:
@@ -222,7 +223,7 @@ def small(path: Path, prefix: str = "", seed: int = 0, **shape: int) -> Path:
 
 
 def test_interrupted_resumed_overwritten(tmp_path: Path) -> None:
-    source, target = small(tmp_path / "a.zarr"), small(tmp_path / "b.zarr", "b", seed=1)
+    trained_on, tested_on = small(tmp_path / "a.zarr"), small(tmp_path / "b.zarr", "b", seed=1)
     out = tmp_path / "run"
 
     def stop(report: EpochReport) -> None:
@@ -230,49 +231,49 @@ def test_interrupted_resumed_overwritten(tmp_path: Path) -> None:
             raise InterruptedForTestError
 
     with pytest.raises(InterruptedForTestError):
-        evaluate_externally(source, target, out, epochs=2, on_epoch=stop)
+        evaluate_externally(trained_on, tested_on, out, epochs=2, on_epoch=stop)
     assert not out.exists()
     with pytest.raises(InputError, match="interrupted run is kept"):
-        evaluate_externally(source, target, out, epochs=2)
+        evaluate_externally(trained_on, tested_on, out, epochs=2)
     other = small(tmp_path / "c.zarr", "c", seed=1)
-    with pytest.raises(InputError, match="differs in target"):
-        evaluate_externally(source, other, out, epochs=2, resume=True)
-    resumed = evaluate_externally(source, target, out, epochs=2, resume=True)
+    with pytest.raises(InputError, match="differs in test"):
+        evaluate_externally(trained_on, other, out, epochs=2, resume=True)
+    resumed = evaluate_externally(trained_on, tested_on, out, epochs=2, resume=True)
     assert resumed.resumed
-    whole = evaluate_externally(source, target, tmp_path / "whole", epochs=2)
+    whole = evaluate_externally(trained_on, tested_on, tmp_path / "whole", epochs=2)
     assert (out / "scores.csv").read_bytes() == (tmp_path / "whole" / "scores.csv").read_bytes()
     assert not whole.resumed
     with pytest.raises(InputError, match="exists already"):
-        evaluate_externally(source, target, out, epochs=1)
-    evaluate_externally(source, target, out, epochs=1, overwrite=True)
+        evaluate_externally(trained_on, tested_on, out, epochs=1)
+    evaluate_externally(trained_on, tested_on, out, epochs=1, overwrite=True)
     assert (out / "scores.csv").read_bytes() != (tmp_path / "whole" / "scores.csv").read_bytes()
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"a.zarr", "b.zarr", "c.zarr", "run", "whole"}
 
 
 def test_sets_made_in_another_way_are_refused_by_the_field(tmp_path: Path) -> None:
-    source = small(tmp_path / "a.zarr")
+    trained_on = small(tmp_path / "a.zarr")
     manifest, features = a_cohort(cases=150, positives=40, seed=1)
     for field, value in (("encoder", "resnet50"), ("weights_sha256", "0" * 64), ("image_size", (8, 8))):
-        other = replace(FINGERPRINT, **{field: value})
+        other = structs.replace(FINGERPRINT, **{field: value})
         path = tmp_path / f"{field}.zarr"
         with create_cache(path, manifest, 3, 48, other) as writer:
             for shard in range(writer.layout.shards):
                 writer.write_shard(shard, features[slice(*writer.layout.bounds(shard))])
         with pytest.raises(InputError, match=rf"{field}\.zarr: .*another way \({field}: expected"):
-            evaluate_externally(source, path, tmp_path / "run")
-    after_the_bar = replace(FINGERPRINT, decoder="another", seed=99, view_settings="none")
+            evaluate_externally(trained_on, path, tmp_path / "run")
+    after_the_bar = structs.replace(FINGERPRINT, decoder="another", seed=99, view_settings="none")
     with create_cache(tmp_path / "fine.zarr", manifest, 3, 48, after_the_bar) as writer:
         for shard in range(writer.layout.shards):
             writer.write_shard(shard, features[slice(*writer.layout.bounds(shard))])
-    assert evaluate_externally(source, tmp_path / "fine.zarr", tmp_path / "run", epochs=1).folder.exists()
+    assert evaluate_externally(trained_on, tmp_path / "fine.zarr", tmp_path / "run", epochs=1).folder.exists()
 
 
 def test_targets_that_cannot_be_certified_are_refused_before_training(tmp_path: Path) -> None:
     def never(_: EpochReport) -> None:
         raise AssertionError("it was trained")
 
-    source = small(tmp_path / "a.zarr")
+    trained_on = small(tmp_path / "a.zarr")
     manifest, features = a_cohort(cases=150, positives=40, seed=1)
     healthy = write_cohort(tmp_path / "h.zarr", manifest.with_columns(label=pl.lit(0)), features)
     ill = write_cohort(tmp_path / "i.zarr", manifest.with_columns(label=pl.lit(1)), features)
@@ -280,60 +281,60 @@ def test_targets_that_cannot_be_certified_are_refused_before_training(tmp_path: 
     unfinished = write_cohort(tmp_path / "u.zarr", manifest, features, shards=2)
     narrow = small(tmp_path / "n.zarr", dim=32)
     fine = small(tmp_path / "b.zarr", "b", seed=1)
-    for target, said in (
+    for tested_on, said in (
         (healthy, "expected positive images to certify on, found none of 450"),
         (ill, "expected negative images to certify on, found none"),
         (few, "the search part has no positives"),
         (unfinished, "unfinished"),
         (narrow, "expected 48 features"),
-        (source, "another set than the one to train on"),
+        (trained_on, "another cache than the one to train on"),
     ):
         with pytest.raises(InputError, match=said):
-            evaluate_externally(source, target, tmp_path / "run", on_epoch=never)
+            evaluate_externally(trained_on, tested_on, tmp_path / "run", on_epoch=never)
     for wrong, said in (
         ({"terms": CertifySettings(by="nothing")}, "no column 'nothing'"),
         ({"split": tmp_path / "none.csv"}, "no such file"),
-        ({"splits": tmp_path / "none.csv"}, "no such file"),
+        ({"folds": tmp_path / "none.csv"}, "no such file"),
         ({"views": 7}, "augmented views"),
         ({"threads": 0}, "threads: expected 1 or more"),
         ({"resume": True, "overwrite": True}, "found both"),
     ):
         with pytest.raises(InputError, match=said):
-            evaluate_externally(source, fine, tmp_path / "run", on_epoch=never, **wrong)  # type: ignore[arg-type]
+            evaluate_externally(trained_on, fine, tmp_path / "run", on_epoch=never, **wrong)  # type: ignore[arg-type]
     assert not any("run" in path.name for path in tmp_path.iterdir())
 
 
 def test_a_split_with_test_cases_is_no_final_split(tmp_path: Path) -> None:
-    source, target = small(tmp_path / "a.zarr"), small(tmp_path / "b.zarr", "b", seed=1)
-    run = evaluate_externally(source, target, tmp_path / "run", epochs=1).folder
-    text = (run / "splits.csv").read_text()
+    trained_on, tested_on = small(tmp_path / "a.zarr"), small(tmp_path / "b.zarr", "b", seed=1)
+    run = evaluate_externally(trained_on, tested_on, tmp_path / "run", epochs=1).folder
+    text = (run / "folds.csv").read_text()
     for change, said in (
         (text.replace("fit", "test", 1), "expected fit or calibrate, found test"),
         (text.replace("calibrate", "fit"), "no cases to calibrate"),
         (text.replace(",1,fit", ",1,calibrate"), "no positive cases to fit"),
     ):
-        (tmp_path / "splits.csv").write_text(change)
+        (tmp_path / "folds.csv").write_text(change)
         with pytest.raises(InputError, match=said):
-            evaluate_externally(source, target, tmp_path / "other", splits=tmp_path / "splits.csv")
+            evaluate_externally(trained_on, tested_on, tmp_path / "other", folds=tmp_path / "folds.csv")
 
 
 def test_shared_examinations(tmp_path: Path) -> None:
     """The same case ids are a warning; the same images, under whatever ids, are refused."""
-    source = small(tmp_path / "a.zarr")
+    trained_on = small(tmp_path / "a.zarr")
     same_ids = small(tmp_path / "b.zarr", seed=1)
-    warned = evaluate_externally(source, same_ids, tmp_path / "run", epochs=1).warnings
-    assert any("150 case ids stand in both" in text and "0000" in text for text in warned)
+    warned = evaluate_externally(trained_on, same_ids, tmp_path / "run", epochs=1).warnings
+    assert any("150 case ids are in both" in text and "0000" in text for text in warned)
     manifest, features = a_cohort(cases=150, positives=40, seed=0)
     others, own = a_cohort(cases=150, positives=40, seed=1)
     renamed = others.with_columns(pl.format("b{}", "image_id").alias("image_id"))
     own[17] = features[5]
     copied = write_cohort(tmp_path / "copied.zarr", renamed, own)
     with pytest.raises(InputError, match=r"features of 1 images are also in .*00005 there, b00017 here"):
-        evaluate_externally(source, copied, tmp_path / "other")
+        evaluate_externally(trained_on, copied, tmp_path / "other")
     jitter = features * (1 + 1e-3 * np.random.default_rng(0).standard_normal(features.shape))
     decoded = write_cohort(tmp_path / "decoded.zarr", manifest, jitter.astype(np.float16))
     with pytest.raises(InputError, match="features of 450 images are also in"):
-        evaluate_externally(source, decoded, tmp_path / "other")
-    shutil.copytree(source, tmp_path / "copy.zarr")
+        evaluate_externally(trained_on, decoded, tmp_path / "other")
+    shutil.copytree(trained_on, tmp_path / "copy.zarr")
     with pytest.raises(InputError, match="features of 450 images are also in"):
-        evaluate_externally(source, tmp_path / "copy.zarr", tmp_path / "other", low_memory=True)
+        evaluate_externally(trained_on, tmp_path / "copy.zarr", tmp_path / "other", low_memory=True)

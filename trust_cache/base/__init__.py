@@ -1,1 +1,1 @@
-"""What every room stands on: errors with exit codes, files that are whole or absent, digests."""
+"""What every package builds on: errors, files, places, locks, the executor, tables, documents, digests."""

@@ -1,11 +1,14 @@
-"""Digests of content, not of files: the same sorted rows give the same digest everywhere."""
+"""Digests of rows, and file names for arbitrary names."""
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 
-_ROWS_AT_ONCE = 50_000  # bounds the memory of the text under way
+_ROWS_AT_ONCE = 50_000  # bounds the memory
 
 
 def rows_sha256(rows: Iterable[Sequence[object]]) -> str:
@@ -23,3 +26,29 @@ def rows_sha256(rows: Iterable[Sequence[object]]) -> str:
         comma = b","
     digest.update(b"]")
     return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes, as sha256sum prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Characters that Windows forbids, control characters, and separators.
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+_LONGEST = 120  # bytes; with a digest and a suffix it stays below the usual limit of 255
+
+
+def file_stems(names: Iterable[str]) -> dict[str, str]:
+    """Map each name to a file name: the name itself if it is harmless, else escaped with a digest.
+
+    Names that differ only in case would be one file on macOS and Windows: those get the digest too.
+    """
+    names = list(names)
+    folded = Counter(name.casefold() for name in set(names))
+    stems = {}
+    for name in names:
+        safe = _UNSAFE.sub("_", name).strip(" .").encode()[:_LONGEST].decode(errors="ignore")
+        harmless = safe == name and folded[name.casefold()] == 1
+        stems[name] = name if harmless else f"{safe}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return stems

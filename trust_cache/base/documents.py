@@ -1,19 +1,44 @@
-"""JSON and TOML documents: written readable, in UTF-8, never NaN; read so that all damage is a ValueError."""
+"""Write readable JSON, and read JSON and TOML into typed records.
+
+A record is a frozen `msgspec.Struct` or dataclass. A document that does not fit it is an `InputError` that
+names the file, the path of the key, what was expected and what was found.
+"""
 
 import json
+import re
 import tomllib
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from trust_cache.base.errors import InputError, TrustCacheError
+from trust_cache.base.places import read_bytes
+
+T = TypeVar("T")
+_KEY = re.compile(r"Object (contains unknown|missing required) field `(.*?)`*", re.DOTALL)
+_WRONG = re.compile(r"Expected `(.*)`, got `(.*)`", re.DOTALL)
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A typed document; keys that it does not name are refused."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
 
 def json_bytes(document: object) -> bytes:
-    """Return a document as readable JSON; NaN and infinity have no place in it."""
+    """Return a document as readable JSON; NaN and infinity are refused."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    # A lone surrogate, which UTF-8 cannot write, becomes the escape that JSON has for it.
+    # UTF-8 cannot hold a lone surrogate: it becomes JSON's escape.
     return f"{text}\n".encode(errors="backslashreplace")
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return a JSON document; whatever is wrong with it is a ValueError, nesting without end too."""
+    """Parse JSON; any damage, including endless nesting, is a ValueError."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -21,8 +46,57 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:
-    """Return a TOML document; whatever is wrong with it is a ValueError, nesting without end too."""
+    """Parse TOML; any damage, including endless nesting, is a ValueError."""
     try:
         return tomllib.loads(content.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def read_json(path: Path | str, kind: type[T], *, what: str, schema: int | None = None) -> T:
+    """Read a JSON file, of the file system or a URL, as a record of this kind.
+
+    `what` names the document for messages ("the record of a run"). With `schema`, the file's `schema` must
+    have this value: a newer one needs a newer trust-cache. A missing file raises FileNotFoundError.
+    """
+    try:
+        content = parse_json(read_bytes(str(path)))
+    except (FileNotFoundError, TrustCacheError):
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: expected {what} as JSON, found an unreadable file ({error})") from error
+    return typed(content, kind, where=path, what=what, schema=schema)
+
+
+def typed(
+    content: object, kind: type[T], *, where: str | PathLike[str], what: str, schema: int | None = None
+) -> T:
+    """Return plain values as a record of this kind, or raise an InputError that names the key."""
+    if schema is not None:
+        found = content.get("schema") if isinstance(content, dict) else None
+        if found != schema or isinstance(found, bool):
+            newer = isinstance(found, int) and found > schema
+            hint = "; a newer file needs a newer trust-cache" if newer else ""
+            raise InputError(f"{where}: expected {what} with schema {schema}, found schema {found!r}{hint}")
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: not {what}: {explain(error)}") from error
+    except UnicodeEncodeError as error:  # JSON may escape a lone surrogate, which is no character
+        raise InputError(f"{where}: not {what}: a text that UTF-8 cannot hold") from error
+
+
+def explain(error: msgspec.ValidationError) -> str:
+    """Return msgspec's message in this project's pattern: key, expected, found."""
+    message, _, path = str(error).rpartition(" - at `") if " - at `" in str(error) else (str(error), "", "")
+    key = path.rstrip("`").removeprefix("$").removeprefix(".")
+    if match := _KEY.fullmatch(message):
+        name = f"{key}.{match[2]}" if key else match[2]
+        return (
+            f"unknown key {name}"
+            if match[1] == "contains unknown"
+            else f"expected the key {name}, found none"
+        )
+    if match := _WRONG.fullmatch(message):
+        message = f"expected {match[1]}, found {match[2]}"
+    return f"{key}: {message[:1].lower()}{message[1:]}" if key else message

@@ -1,4 +1,7 @@
-"""The errors a user can meet, each with the exit code that the command line gives it."""
+"""Expected errors, each with the exit code of the command line, and the commonest checks."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 
 class TrustCacheError(Exception):
@@ -8,7 +11,7 @@ class TrustCacheError(Exception):
 
 
 class InputError(TrustCacheError, ValueError):
-    """The input or the way of calling is wrong; nothing was written."""
+    """Wrong use or bad input; nothing was written."""
 
     exit_code = 2
 
@@ -17,3 +20,26 @@ class StoppedError(TrustCacheError):
     """The work stopped early (a full disk, a lost cluster) and can be resumed."""
 
     exit_code = 3
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest known one, if any is near."""
+    nearest = get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def check_least(name: str, value: float, least: int = 0) -> None:
+    """Refuse a value below `least`."""
+    if value < least:
+        raise InputError(f"{name}: expected {least} or more, found {value}")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Refuse a value that is not strictly between 0 and 1."""
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name}: expected a fraction strictly between 0 and 1, found {value}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,56 +1,79 @@
-"""Work items over local processes or a cluster; one that kills its process costs that item, not the run."""
+"""Run work items in local processes or on a cluster; an item that kills its process fails alone."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Generic, TypeVar
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.work import Cluster, Item, Outcome, Value, WorkerDiedError
 
-_AHEAD = 2  # items under way per process: enough to keep it busy, few to suspect when it dies
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Dask scheduler's address, and the resources that a worker must have (say `{"GPU": 1}`)."""
+
+    address: str
+    resources: Mapping[str, float] = field(default_factory=dict)
+    connect_seconds: float = 30.0
+
+
+class WorkerDiedError(Exception):
+    """The process that worked on an item ended without a result."""
+
+
+@dataclass(frozen=True)
+class ItemOutcome(Generic[Item, Value]):
+    """The result of an item: a value or an error."""
+
+    item: Item
+    value: Value | None
+    error: Exception | None
+
+
+_AHEAD = 2  # items submitted per process: enough to keep it busy, few to run again when it dies
 
 
 def run_items(
     function: Callable[[Item], Value], items: Iterable[Item], workers: int | Cluster
-) -> Iterator[Outcome[Item, Value]]:
-    """Apply a function to items in processes (their number, or a cluster) and yield each outcome as it comes.
+) -> Iterator[ItemOutcome[Item, Value]]:
+    """Apply a function to items in `workers` local processes or on a cluster; yield outcomes as they come.
 
-    When a process dies, all items under way are suspects: each is run again alone, and the one that kills
-    again has WorkerDiedError as its outcome. The function and the items travel by pickling; an item may run
-    twice.
+    When a process dies, each of the submitted items is run again alone; one that kills its process again
+    has WorkerDiedError as its outcome. The function and the items are pickled; an item may run twice.
     """
     if isinstance(workers, Cluster):
-        yield from _run_on_cluster(function, items, workers)
+        try:
+            from trust_cache.base.dask_cluster import run_on_cluster  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise InputError(
+                f'{workers.address}: a cluster needs more packages: pip install "trust-cache[cluster]"'
+            ) from error
+        yield from run_on_cluster(function, items, workers)
         return
     if workers < 1:
         raise InputError(f"workers: expected 1 or more, found {workers}")
     remaining = iter(items)
     while suspects := (yield from _run_until_a_death(function, remaining, workers)):
         for item in suspects:
-            yield _run_alone(function, item)
-
-
-def _run_on_cluster(
-    function: Callable[[Item], Value], items: Iterable[Item], cluster: Cluster
-) -> Iterator[Outcome[Item, Value]]:
-    try:
-        from trust_cache.base.dask_cluster import run_on_cluster  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise InputError(
-            f'{cluster.address}: a cluster needs more packages: pip install "trust-cache[cluster]"'
-        ) from error
-    yield from run_on_cluster(function, items, cluster)
+            with _make_pool(1) as pool:
+                future = _submit(pool, function, item)
+                wait([future])
+            yield outcome_of(future, item)
 
 
 def _run_until_a_death(
     function: Callable[[Item], Value], remaining: Iterator[Item], workers: int
-) -> Generator[Outcome[Item, Value], None, list[Item]]:
-    """Run items until none is left or a process dies; return those that were then under way."""
+) -> Generator[ItemOutcome[Item, Value], None, list[Item]]:
+    """Run items until none is left or a process dies; return those without an outcome."""
     under_way: dict[Future[Value], Item] = {}
     pool = _make_pool(workers)
     try:
@@ -60,30 +83,23 @@ def _run_until_a_death(
             if not under_way:
                 return []
             done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            answered = [future for future in done if not _died(future)]
+            answered = [future for future in done if not isinstance(future.exception(), BrokenProcessPool)]
             for future in answered:
-                yield _outcome(future, under_way.pop(future))
+                yield outcome_of(future, under_way.pop(future))
             if len(answered) < len(done):
                 return list(under_way.values())
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _run_alone(function: Callable[[Item], Value], item: Item) -> Outcome[Item, Value]:
-    with _make_pool(1) as pool:
-        future = _submit(pool, function, item)
-        wait([future])
-        return _outcome(future, item)
-
-
 def _make_pool(workers: int) -> ProcessPoolExecutor:
-    # Spawned, not forked: decoders and threads of this process do not survive a fork.
+    # Spawned, not forked: decoders and threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_obey_the_parent)
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_the_parent)
 
 
-def _obey_the_parent() -> None:
-    """Leave Ctrl-C to the parent, and end when it has ended: a killed parent tells its processes nothing."""
+def _follow_the_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it ends: a killed parent cannot stop its processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
@@ -98,22 +114,21 @@ def _end_with_the_parent() -> None:
 def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Value], item: Item) -> Future[Value]:
     try:
         return pool.submit(function, item)
-    except BrokenProcessPool as error:  # died since we last looked: this item is one of those under way
+    except BrokenProcessPool as error:  # died since the last look
         failed: Future[Value] = Future()
         failed.set_exception(error)
         return failed
 
 
-def _died(future: Future[Value]) -> bool:
-    return isinstance(future.exception(), BrokenProcessPool)
-
-
-def _outcome(future: Future[Value], item: Item) -> Outcome[Item, Value]:
+def outcome_of(
+    future: Future[Value], item: Item, death: type[Exception] = BrokenProcessPool
+) -> ItemOutcome[Item, Value]:
+    """Return the outcome of a finished future; `death` is the exception of a worker that died."""
     error = future.exception()
     if error is None:
-        return Outcome(item, future.result(), None)
-    if isinstance(error, BrokenProcessPool):
-        return Outcome(item, None, WorkerDiedError("the process ended without an answer"))
+        return ItemOutcome(item, future.result(), None)
+    if isinstance(error, death):
+        return ItemOutcome(item, None, WorkerDiedError("the worker process ended without a result"))
     if isinstance(error, Exception):
-        return Outcome(item, None, error)
+        return ItemOutcome(item, None, error)
     raise error

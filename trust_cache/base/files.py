@@ -1,14 +1,71 @@
-"""Folders of results that are either whole or absent, whatever happens while they are written."""
+"""Write files and folders of results atomically and durably: complete, or not at all."""
 
+import errno
+import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
-from trust_cache.base.durable import refusals_in_words, sync, sync_tree, write_durably
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, StoppedError
 
+PARTIAL = ".partial"  # suffix of an unfinished file; a killed process may leave one
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NAMES_SHOWN = 3
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
+
+
+def write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Replace `path` by a file of these parts, synced to the disk, or leave it untouched."""
+    scratch = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
+    try:
+        with scratch.open("wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Sync a file or a folder to the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot open folders
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Sync a folder and all its content to the disk."""
+    for path in folder.rglob("*"):
+        sync(path)
+    sync(folder)
+
+
+@contextmanager
+def refusals_in_words(source: str) -> Iterator[None]:
+    """Turn an error of the operating system on writing into an error of this project."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise StoppedError(
+                f"{source}: no space left on the disk; earlier files are unchanged."
+                " Free some space and run the same command again"
+            ) from error
+        raise InputError(f"{source}: cannot write there ({error.strerror or error})") from error
 
 
 def write_folder(
@@ -16,16 +73,21 @@ def write_folder(
 ) -> Path | None:
     """Make `out` hold exactly `files` (relative name -> content), all of them or none.
 
-    An `out` that already holds the same is left as it is. Other results of this command (top-level
-    names in `own`) are kept: the folder moves to the returned name (without `keep` it is then removed).
-    Anything else is refused.
+    An `out` with the same content is left as it is. Other results of this command (top-level names in
+    `own`) are kept: the folder is renamed to the returned name (without `keep` it is then removed). A
+    folder with any other file is refused.
     """
-    refuse_foreign(out, own=own)
-    out = out.resolve() if out.is_symlink() else out  # a link stays, what it names is written
+    refuse_unknown(out, own=own)
+    out = out.resolve() if out.is_symlink() else out  # write to what a link points to
     scratch = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
         with refusals_in_words(str(out)):
-            _write_all(scratch, files)
+            scratch.mkdir(parents=True)
+            for name, content in files.items():
+                path = scratch / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            sync_tree(scratch)
             kept = _put_in_place(scratch, out)
             if kept is not None and not keep:
                 shutil.rmtree(kept)
@@ -36,14 +98,14 @@ def write_folder(
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write one file, whole or not at all, in the place of an earlier one."""
+    """Write one file atomically, replacing an earlier one."""
     with refusals_in_words(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, [content])
 
 
 def write_keeping(path: Path, content: bytes) -> Path | None:
-    """Write one file; a file with other content in its place is kept under the name returned."""
+    """Write one file; an earlier file with other content is kept under the returned name."""
     kept = None
     with refusals_in_words(str(path)):
         if path.is_file() and path.read_bytes() != content:
@@ -54,34 +116,25 @@ def write_keeping(path: Path, content: bytes) -> Path | None:
 
 
 def refuse_current(out: Path) -> None:
-    """Refuse to put results in the place of the folder that the user is in."""
+    """Refuse to replace the current folder or one above it."""
     if Path.cwd().is_relative_to(out.resolve()):
         raise InputError(f"{out}: is the folder you are in or one above it; name a new folder")
 
 
-def refuse_foreign(out: Path, *, own: Collection[str]) -> None:
-    """Refuse an output folder with files in it that are not ours to replace."""
+def refuse_unknown(out: Path, *, own: Collection[str]) -> None:
+    """Refuse an output folder with files that this command does not write."""
     refuse_current(out)
     if not out.exists():
         return
     if not out.is_dir():
         raise InputError(f"{out}: expected a folder for the results, found a file; choose another name")
-    foreign = sorted(path.name for path in out.iterdir() if path.name not in own)
-    if foreign:
-        shown = ", ".join(foreign[:_NAMES_SHOWN]) + (", ..." if foreign[_NAMES_SHOWN:] else "")
+    unknown = sorted(path.name for path in out.iterdir() if path.name not in own)
+    if unknown:
+        shown = ", ".join(unknown[:_NAMES_SHOWN]) + (", ..." if unknown[_NAMES_SHOWN:] else "")
         raise InputError(
             f"{out}: expected a new or empty folder, found files that this command does not write"
             f" ({shown}); choose another --out"
         )
-
-
-def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    sync_tree(folder)
 
 
 def _put_in_place(scratch: Path, out: Path) -> Path | None:
@@ -106,7 +159,5 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 def _free_name(path: Path) -> Path:
-    number = 1
-    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    return candidate
+    candidates = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(candidate for candidate in candidates if not candidate.exists())

@@ -1,4 +1,4 @@
-"""Locks that die with their holder: the operating system's own, on a small file that says who holds it."""
+"""File locks of the operating system, which end with their process; the file names the holder."""
 
 import errno
 import json
@@ -6,14 +6,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
-from trust_cache.base.durable import refusals_in_words
 from trust_cache.base.errors import InputError
+from trust_cache.base.files import refusals_in_words
 
 _HELD: set[int] = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}  # some network file systems
@@ -22,7 +20,7 @@ _logger = logging.getLogger(__name__)
 if sys.platform == "win32":
     import msvcrt
 
-    # Windows locks bytes against reading: one far behind the text leaves that readable.
+    # A locked byte cannot be read on Windows: lock one far behind the text.
     _FAR = 1 << 30
 
     def _take(handle: int) -> None:
@@ -40,7 +38,8 @@ else:
 class FileLock:
     """An exclusive lock on `path`, taken at once or refused with the holder's name; a context manager.
 
-    A killed holder loses it with its process. The file goes with the lock where the system permits.
+    `what` names the locked thing in messages. The lock ends with its process; the file is removed with the
+    lock where the system permits.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -49,13 +48,16 @@ class FileLock:
         self._handle: int | None = None
 
     def acquire(self) -> Self:
-        """Take the lock or refuse, naming who holds it."""
+        """Take the lock, or raise an error that names the holder."""
         while self._handle is None:
-            handle = self._open()
+            try:
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            except OSError as error:
+                raise InputError(f"{self.what}: cannot write there ({error.strerror or error})") from error
             if not self._lock(handle):
                 os.close(handle)
                 raise InputError(
-                    f"{self.what}: is being written by {self._holder()}; wait until it has ended"
+                    f"{self.what}: is being written by {self._holder()}; wait until it has finished"
                 )
             # Another holder may have removed the file between our opening and our locking it.
             if self._is_current(handle):
@@ -74,7 +76,7 @@ class FileLock:
         return self
 
     def release(self) -> None:
-        """Give the lock back; without effect when it is not held."""
+        """Release the lock if it is held."""
         if self._handle is None:
             return
         if sys.platform != "win32":  # there an open file cannot be removed
@@ -84,16 +86,8 @@ class FileLock:
     def __enter__(self) -> Self:
         return self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.release()
-
-    def _open(self) -> int:
-        try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise InputError(f"{self.what}: cannot write there ({error.strerror or error})") from error
 
     def _lock(self, handle: int) -> bool:
         try:
@@ -105,7 +99,7 @@ class FileLock:
                 os.close(handle)
                 raise
             _logger.warning(
-                "%s: this file system has no locks; make sure nobody else writes there", self.what
+                "%s: this file system has no locks; make sure that no other process writes there", self.what
             )
         return True
 
@@ -133,11 +127,10 @@ _HELD_LOCKS: WeakSet[FileLock] = WeakSet()
 
 
 def _drop_inherited() -> None:
-    # A forked worker shares the lock; if it kept its copy, the lock would outlive a killed holder.
+    # A forked worker shares the lock: its copy would keep the lock after the holder was killed.
     for lock in list(_HELD_LOCKS):
         lock._close()
 
 
-_at_fork: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _at_fork is not None:
-    _at_fork(after_in_child=_drop_inherited)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_drop_inherited)

@@ -1,5 +1,6 @@
-"""Files by path or by URL: read, written whole, listed; a store that refuses is one sentence."""
+"""Read, write and list files by path or by URL; errors of a store become one sentence."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -7,27 +8,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trust_cache.base.durable import refusals_in_words
-from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
-from trust_cache.base.files import write_file
+from trust_cache.base.errors import InputError, StoppedError, TrustCacheError, first_line
+from trust_cache.base.files import refusals_in_words, write_file
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# Whose errors speak of bytes that arrived. Stores' libraries are many, and unknown here.
+# Their errors are about bytes that were read; any other library's are about the store.
 _READERS = {*sys.stdlib_module_names, "numcodecs", "numpy", "polars", "zarr"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
 
 
 class RefusedError(InputError):
-    """A store that says no: wrong credentials, or too few rights."""
+    """A store that refuses access: wrong credentials or missing rights."""
 
 
-def is_url(place: str) -> bool:
-    """Tell whether a place is named by a URL (https://, s3://, file://) rather than by a path."""
-    return _URL.match(place) is not None
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Tell whether a place is a URL (https://, s3://, file://) rather than a path."""
+    return _URL.match(os.fspath(place)) is not None
 
 
 def join(folder: str, name: str) -> str:
@@ -36,12 +37,12 @@ def join(folder: str, name: str) -> str:
 
 
 def absolute(place: str) -> str:
-    """Return a place under a name that holds in any current folder."""
+    """Return a place that is independent of the current folder."""
     return place if is_url(place) or not place else str(Path(place).absolute())
 
 
 def read_bytes(place: str) -> bytes:
-    """Read a file; FileNotFoundError where there is none."""
+    """Read a file; a missing one raises FileNotFoundError."""
     if not is_url(place):
         return Path(place).read_bytes()
     with answers_in_words(place):
@@ -50,29 +51,29 @@ def read_bytes(place: str) -> bytes:
 
 
 def write_bytes(place: str, content: bytes) -> None:
-    """Write a file, whole or not at all, in the place of an earlier one."""
+    """Write a file atomically, replacing an earlier one."""
     if not is_url(place):
         write_file(Path(place), content)
         return
     with answers_in_words(place):
         system, path = _system_of(place)
-        if getattr(system, "auto_mkdir", None) is False:  # a folder of the file system, by file://
+        if getattr(system, "auto_mkdir", None) is False:  # file://
             system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         try:
             system.pipe_file(path, content)
         except FileNotFoundError as error:
-            raise InputError(f"{place}: cannot write there ({_first_line(error)})") from error
+            raise InputError(f"{place}: cannot write there ({first_line(error)})") from error
 
 
 def list_names(folder: str) -> set[str]:
-    """Return the names of the files and folders in a folder: none where there is no such folder."""
+    """Return the names of the files and folders in a folder; none if it does not exist."""
     if not is_url(folder):
         with refusals_in_words(folder):
             return {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
     with answers_in_words(folder):
         system, path = _system_of(folder)
         try:
-            system.invalidate_cache()  # somebody else may have written since it last looked
+            system.invalidate_cache()  # another process may have written since
             return {item.rstrip("/").rsplit("/", 1)[-1] for item in system.ls(path, detail=False)}
         except (FileNotFoundError, NotADirectoryError):
             return set()
@@ -80,7 +81,7 @@ def list_names(folder: str) -> set[str]:
 
 @contextmanager
 def answers_in_words(place: str) -> Iterator[None]:
-    """Turn whatever a store behind a URL answers into an error of ours; a missing file stays what it is."""
+    """Turn errors of a store into errors of this project; a missing file stays FileNotFoundError."""
     try:
         yield
     except (TrustCacheError, FileNotFoundError, MemoryError):
@@ -89,22 +90,21 @@ def answers_in_words(place: str) -> Iterator[None]:
         raise _refused(place, error) from error
     except ImportError as error:
         raise InputError(
-            f'{place}: such URLs need another package ({error}); pip install "trust-cache[cluster]" has'
-            " those for s3"
+            f'{place}: such URLs need another package ({error}); for s3: pip install "trust-cache[cluster]"'
         ) from error
-    except ValueError as error:  # an unknown protocol, or a name that the store cannot have
-        raise InputError(f"{place}: not a place that can be opened ({_first_line(error)})") from error
+    except ValueError as error:  # an unknown protocol, or a name that is invalid in the store
+        raise InputError(f"{place}: not a place that can be opened ({first_line(error)})") from error
     except Exception as error:  # each store's library has errors of its own
         if type(error).__name__ in _NO_CREDENTIALS:
             raise _refused(place, error) from error
         raise StoppedError(
-            f"{place}: the store does not answer ({type(error).__name__}: {_first_line(error)}); what was"
-            " finished is kept. Run the same command again when it does"
+            f"{place}: the store does not answer ({type(error).__name__}: {first_line(error)}); finished"
+            " work is kept. Run the same command again when it does"
         ) from error
 
 
 def is_of_a_store(error: Exception) -> bool:
-    """Tell an error of a store (refused, unreachable) from one about the bytes that it gave."""
+    """Tell whether an error is the store's (refused, unreachable) rather than about the bytes read."""
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
         return False
     package = type(error).__module__.partition(".")[0]
@@ -113,13 +113,8 @@ def is_of_a_store(error: Exception) -> bool:
 
 def _refused(place: str, error: Exception) -> RefusedError:
     return RefusedError(
-        f"{place}: the store refuses access ({_first_line(error)}); check its credentials"
-        " and what they permit"
+        f"{place}: the store refuses access ({first_line(error)}); check the credentials and their rights"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _system_of(place: str) -> "tuple[AbstractFileSystem, str]":

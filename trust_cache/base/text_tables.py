@@ -1,5 +1,6 @@
-"""A table of text: what every room hands to the terminal, to Markdown and to LaTeX."""
+"""Tables of text for the terminal, Markdown and LaTeX, and how numbers are written in them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -8,7 +9,7 @@ NO_NUMBER = "—"
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows, all text, and what the header's short names mean."""
+    """A title, a header and rows, all text; `legend` explains the header's short names."""
 
     title: str
     header: tuple[str, ...]
@@ -29,3 +30,53 @@ def confidence(delta: float) -> str:
 def whole_percent(share: float) -> str:
     """Write a share such as a target or a confidence without needless digits: 0.98 is 98%."""
     return f"{100 * share:.6g}%"
+
+
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "τ": r"$\tau$", NO_NUMBER: "---", "<": r"\textless{}", ">": r"\textgreater{}",
+})  # fmt: skip
+_MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_|<>[]"} | {"\n": " "})
+
+
+def to_markdown(tables: Sequence[Table], warnings: Sequence[str], notes: Sequence[str]) -> str:
+    """Write the tables, then a list of warnings (which are escaped) and of notes (which are not)."""
+    blocks = []
+    for table in tables:
+        body = [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
+        lines = (table.header, ["---"] * len(table.header), *body)
+        rows = "\n".join("| " + " | ".join(row) + " |" for row in lines)
+        blocks.append(f"**{table.title}**\n\n{rows}")
+        if table.legend:
+            blocks.append(table.legend)
+    items = (*(text.translate(_MARKDOWN) for text in warnings), *notes)
+    blocks.append("\n".join(f"- {item}" for item in items))
+    return "\n\n".join(blocks) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """Write one table for a paper (needs the booktabs package)."""
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table}[htbp]",
+        "\\centering",
+        f"\\caption{{{_latex(table.title)}.}}",
+        f"\\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
+        "\\toprule",
+        _latex_row(table.header),
+        "\\midrule",
+        *map(_latex_row, table.rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(_latex, cells)) + r" \\"
+
+
+def _latex(text: str) -> str:
+    return text.replace("\n", " ").translate(_LATEX)

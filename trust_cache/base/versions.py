@@ -1,4 +1,4 @@
-"""What computed a result: the interpreter's and the packages' versions, and the revision of this copy."""
+"""The versions of Python and packages, and the git revision, that computed a result."""
 
 import platform
 import shutil
@@ -17,9 +17,9 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 
 def revision(package: Path = _PACKAGE) -> str | None:
-    """Return the git revision of this copy: as its wheel was built from, or of the source tree it lies in.
+    """Return the git revision that the wheel was built from, or that of the source tree.
 
-    A tree with changes that are not committed ends in `-dirty`; None where nothing tells.
+    It ends in `-dirty` if the tree has uncommitted changes; None if it is unknown.
     """
     recorded = package / REVISION_FILE
     if recorded.is_file():
@@ -28,10 +28,10 @@ def revision(package: Path = _PACKAGE) -> str | None:
 
 
 def tree_revision(tree: Path) -> str | None:
-    """Ask git for the revision of a source tree; None if it is none, or without git."""
+    """Ask git for the revision of a source tree; None for any other folder, or without git."""
     git = shutil.which("git")
-    if git is None or not (tree / ".git").exists():  # a repository further up is somebody else's
+    if git is None or not (tree / ".git").exists():  # a repository further up is another project
         return None
     words = [git, "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  fixed words
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  fixed arguments
     return done.stdout.strip() or None

@@ -1,87 +1,50 @@
-"""What features were made by: caches are joined, resumed or trained on only where this agrees."""
+"""Identify how features were made: caches are joined, resumed or trained on only if this agrees."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from trust_cache.base.documents import Document
 from trust_cache.base.errors import InputError
 
-# The part that must agree even between two data sets: one encoder, one way to feed it.
+# These must agree even between two data sets: one encoder with one kind of input.
 ENCODER_FIELDS = ("encoder", "weights_sha256", "image_size", "preprocessing", "standardisation", "precision")
+Side = Annotated[int, Meta(ge=1)]
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """Settings that change features. Free texts compare by equality; an empty one means unknown."""
+class Fingerprint(Document, frozen=True):
+    """Settings that change features. Texts compare by equality; an empty one means unknown."""
 
     encoder: str
     weights_sha256: str
-    image_size: tuple[int, int] | None  # height, width; None where features came from elsewhere
+    image_size: tuple[Side, Side] | None  # height, width; None for imported features
     preprocessing: str
     standardisation: str
     precision: str
-    # After the bar: what may differ between a source and a target set.
+    # After the bar: these may differ between the caches of an external evaluation.
     view_settings: str
     seed: int
     decoder: str
 
     def as_document(self) -> dict[str, Any]:
-        """Return the fingerprint as JSON has it."""
-        document = asdict(self)
-        if self.image_size is not None:
-            document["image_size"] = list(self.image_size)
-        return document
-
-    @classmethod
-    def from_document(cls, document: object, source: str) -> Self:
-        """Read a fingerprint from JSON; fields are neither missing nor unknown."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(document, dict) or set(document) != names:
-            found = sorted(document) if isinstance(document, dict) else document
-            raise InputError(f"{source}: expected a fingerprint with {sorted(names)}, found {found}")
-        texts = {name: document[name] for name in names - {"image_size", "seed"}}
-        wrong = sorted(name for name, value in texts.items() if not isinstance(value, str))
-        size, seed = document["image_size"], document["seed"]
-        if size is not None and not _is_size(size):
-            wrong.append("image_size")
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            wrong.append("seed")
-        if wrong:
-            values = ", ".join(f"{name} {document[name]!r}" for name in wrong)
-            raise InputError(f"{source}: the fingerprint is damaged: found {values}")
-        return cls(image_size=None if size is None else (size[0], size[1]), seed=seed, **texts)
-
-
-def differing_fields(
-    one: Fingerprint, other: Fingerprint, among: Sequence[str] | None = None
-) -> tuple[str, ...]:
-    """Return the names of the fields that differ, among all or the given ones."""
-    names = [field.name for field in fields(Fingerprint)] if among is None else among
-    return tuple(name for name in names if getattr(one, name) != getattr(other, name))
+        """Return the fingerprint as plain values, equal to what JSON gives back."""
+        size = None if self.image_size is None else list(self.image_size)
+        return super().as_document() | {"image_size": size}
 
 
 def require_same_fingerprint(expected: Fingerprint, found: Fingerprint, source: str) -> None:
-    """Refuse features made in any other way (to resume, extend or train), naming the fields."""
-    _refuse(differing_fields(expected, found), expected, found, source)
+    """Refuse features made in another way (to resume, extend or train), naming the fields."""
+    _require_same(Fingerprint.__struct_fields__, expected, found, source)
 
 
 def require_same_encoder(expected: Fingerprint, found: Fingerprint, source: str) -> None:
-    """Refuse features of another encoder or another way to feed it (for external evaluation)."""
-    _refuse(differing_fields(expected, found, ENCODER_FIELDS), expected, found, source)
+    """Refuse features of another encoder or with other input (for external evaluation)."""
+    _require_same(ENCODER_FIELDS, expected, found, source)
 
 
-def _refuse(names: Sequence[str], expected: Fingerprint, found: Fingerprint, source: str) -> None:
-    if names:
-        parts = (
-            f"{name}: expected {getattr(expected, name)!r}, found {getattr(found, name)!r}" for name in names
-        )
+def _require_same(among: Sequence[str], expected: Fingerprint, found: Fingerprint, source: str) -> None:
+    pairs = ((name, getattr(expected, name), getattr(found, name)) for name in among)
+    parts = [f"{name}: expected {one!r}, found {other!r}" for name, one, other in pairs if one != other]
+    if parts:
         raise InputError(f"{source}: its features were made in another way ({'; '.join(parts)})")
-
-
-def _is_size(value: object) -> bool:
-    pair = 2
-    return (
-        isinstance(value, list)
-        and len(value) == pair
-        and all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in value)
-    )

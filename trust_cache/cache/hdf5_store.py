@@ -1,4 +1,4 @@
-"""The HDF5 backend: one local file, features contiguous in it, one writer at a time."""
+"""Store a cache in one local HDF5 file, with contiguous features and one writer at a time."""
 
 import json
 import os
@@ -13,29 +13,28 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.documents import parse_json
-from trust_cache.base.durable import refusals_in_words, sync
 from trust_cache.base.errors import InputError
-from trust_cache.cache.columns import columns_of
-from trust_cache.cache.layout import FORMAT, Description, Features, read_description
-from trust_cache.cache.store import Columns, DamagedError, ShardPlace, read_place
+from trust_cache.base.files import refusals_in_words, sync
+from trust_cache.cache.cached_manifest import columns_of
+from trust_cache.cache.layout import FORMAT, CacheDescription, Features, Layout, read_description
+from trust_cache.cache.store import Backend, Columns, DamagedError, ShardPlace, read_place
 
 _PAGE = 4096  # features start at a page: a map of them is aligned for every processor
 
 
-def create_hdf5(target: Path, description: Description, manifest: pl.DataFrame) -> None:
-    """Make a cache whose features are NaN, its room on the disk taken.
+def create_hdf5(target: str, layout: Layout, description: CacheDescription, manifest: pl.DataFrame) -> None:
+    """Create a cache whose features are NaN and already allocated on the disk.
 
-    After this the file's structure never changes again: a kill can only lose the data under way.
+    The file's structure never changes after this: a killed writer loses only the data it was writing.
     """
-    layout = description.layout
-    arrays = dict(description.columns)
+    columns = columns_of(manifest)
     with (
         _system_errors(),
         h5py.File(target, "x", locking=False, alignment_threshold=_PAGE, alignment_interval=_PAGE) as file,
     ):
-        for name, values in columns_of(manifest):
-            dtype = np.dtype(np.int8) if name == "label" else h5py.string_dtype()
-            file.create_dataset(f"manifest/{arrays[name]}", data=values, dtype=dtype)
+        for column in description.columns:
+            dtype = np.dtype(np.int8) if column.name == "label" else h5py.string_dtype()
+            file.create_dataset(f"manifest/{column.array}", data=columns[column.name], dtype=dtype)
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         shape = (layout.images, layout.views, layout.dim)
@@ -47,7 +46,7 @@ def create_hdf5(target: Path, description: Description, manifest: pl.DataFrame) 
 
 @contextmanager
 def _system_errors() -> Iterator[None]:
-    """Give the operating system's errors back their type: HDF5 tells of them only in its text."""
+    """Restore the type of the operating system's errors, which HDF5 reports only in its message."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
@@ -58,15 +57,15 @@ def _system_errors() -> Iterator[None]:
 
 
 def _refuse_links(file: h5py.File, source: str) -> None:
-    """Refuse arrays that lie elsewhere, by a link or by external storage: they were not written here."""
+    """Refuse arrays outside the file (by a link or external storage): this library never writes them."""
     for group in (file, file.get("manifest")):
         if not isinstance(group, h5py.Group):
-            continue  # its absence is told where it is needed
+            continue  # reported where it is needed
         for name in group:
             node = group.get(name) if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
-            elsewhere = isinstance(node, h5py.Dataset) and (node.external or node.is_virtual)
-            if node is None or elsewhere:
-                sentence = f"{source}: {name} is a link or lies elsewhere; a cache holds its arrays itself"
+            outside = isinstance(node, h5py.Dataset) and (node.external or node.is_virtual)
+            if node is None or outside:
+                sentence = f"{source}: {name} is a link or external storage; a cache holds its own arrays"
                 raise DamagedError(sentence, "link")
 
 
@@ -75,7 +74,7 @@ class Hdf5Store:
 
     backend = "hdf5"
 
-    def __init__(self, source: str, *, writable: bool = False) -> None:
+    def __init__(self, source: str, writable: bool = False) -> None:
         self.source = source
         self._path = Path(source)
         with self._reading() as file:
@@ -89,27 +88,26 @@ class Hdf5Store:
                 document = parse_json(file.attrs[FORMAT])
             except (TypeError, ValueError) as error:
                 raise InputError(f"{source}: the cache's description is damaged ({error})") from error
-            self.description = read_description(document, features.shape, source)
-            self.layout = self.description.layout
-            # None for a chunked dataset, which MAY come from elsewhere and is read through HDF5.
+            self.description, self.layout = read_description(document, features.shape, source)
+            # None for a chunked dataset, which other writers may make; it is read through HDF5.
             plain = features.chunks is None and features.dtype == np.dtype("<f2")
             self._offset: int | None = features.id.get_offset() if plain else None
         self._file: h5py.File | None = None
         if writable:
             with refusals_in_words(source):
-                # Our own lock stands beside the file; HDF5's fails on many network file systems.
+                # Our lock is a file beside it; HDF5's own lock fails on many network file systems.
                 self._file = h5py.File(self._path, "r+", locking=False)
 
     def read_columns(self) -> Columns:
         """Read the manifest's columns by their names in the manifest."""
         columns: Columns = {}
         with self._reading() as file:
-            for name, array in self.description.columns:
-                node = file.get(f"manifest/{array}")
+            for column in self.description.columns:
+                node = file.get(f"manifest/{column.array}")
                 if not isinstance(node, h5py.Dataset):
-                    raise DamagedError(f"{self.source}: the manifest lacks its column {name}", "manifest")
-                text = node.asstr() if node.dtype == object else node
-                columns[name] = text[:].tolist()
+                    message = f"{self.source}: the manifest lacks its column {column.name}"
+                    raise DamagedError(message, "manifest")
+                columns[column.name] = (node.asstr() if node.dtype == object else node)[:].tolist()
         return columns
 
     def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:  # noqa: ARG002 - one read
@@ -121,7 +119,7 @@ class Hdf5Store:
             return np.asarray(marks[:], dtype=np.uint8)
 
     def read_shard(self, shard: int, out: Features) -> None:
-        """Fill `out` with a shard's features; DamagedError where they are not whole."""
+        """Fill `out` with a shard's features; DamagedError where they are incomplete."""
         place = self.locate_shard(shard)
         if place is not None:
             read_place(place, out, f"{self.source}: shard {shard}")
@@ -131,25 +129,23 @@ class Hdf5Store:
             out[...] = file["features"][first:last]
 
     def locate_shard(self, shard: int) -> ShardPlace | None:
-        """Tell where a shard's images lie in the contiguous dataset."""
+        """Return the place of a shard's images in the contiguous dataset."""
         if self._offset is None:
             return None
-        first, last = self.layout.bounds(shard)
-        return ShardPlace(
-            self._path, self._offset + self.layout.image_bytes * np.arange(first, last, dtype=np.int64)
-        )
+        images = np.arange(*self.layout.bounds(shard), dtype=np.int64)
+        return ShardPlace(self._path, self._offset + self.layout.image_bytes * images)
 
     def write_shard(self, shard: int, features: Features) -> None:
-        """Write a shard whole and force it to the disk."""
+        """Write a complete shard and force it to the disk."""
         first, last = self.layout.bounds(shard)
         self._write("features", first, last, features)
 
     def write_mark(self, shard: int, mark: bytes) -> None:
-        """Write a shard's mark (zeros take it away) and force it to the disk."""
+        """Write a shard's mark (zeros remove it) and force it to the disk."""
         self._write("marks", shard, shard + 1, np.frombuffer(mark, dtype=np.uint8))
 
     def remove_partial(self) -> None:
-        """Remove nothing: the file is written in place, and its marks say what is whole."""
+        """Do nothing: the file is written in place, and its marks say which shards are complete."""
 
     def close(self) -> None:
         """Close the file that writing kept open."""
@@ -177,3 +173,6 @@ class Hdf5Store:
             if "truncated" in str(error):
                 raise DamagedError(f"{self.source}: the file is truncated ({error})", "truncated") from error
             raise InputError(f"{self.source}: not a readable HDF5 file ({error})") from error
+
+
+HDF5 = Backend(".h5", True, create_hdf5, Hdf5Store)

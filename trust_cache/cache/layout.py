@@ -1,13 +1,13 @@
-"""What FORMAT.md fixes for both backends: the shape, the shards, the marks and the describing document."""
+"""Define what every store shares (FORMAT.md): the shape, the shards, the marks and the document."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trust_cache.base.documents import Document, typed
 from trust_cache.base.errors import InputError
 from trust_cache.cache.fingerprint import Fingerprint
 
@@ -62,51 +62,34 @@ class Layout:
         return last - first, self.views, self.dim
 
 
-@dataclass(frozen=True)
-class Description:
-    """The document of a cache: all that is known of it apart from its arrays."""
+class ColumnArray(Document, frozen=True):
+    """A column of the manifest and the array that holds it."""
 
-    layout: Layout
-    fingerprint: Fingerprint
-    columns: tuple[tuple[str, str], ...]  # (name in the manifest, name of its array), in the manifest's order
+    name: str
+    array: str
+
+
+class CacheDescription(Document, frozen=True, kw_only=True):
+    """The JSON document of a cache, as FORMAT.md defines it."""
+
+    format: str = FORMAT
+    schema: int = SCHEMA
+    shard_images: int
+    columns: tuple[ColumnArray, ...]  # in the manifest's order
     manifest_sha256: str
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the document as FORMAT.md gives it."""
-        return {
-            "format": FORMAT,
-            "schema": SCHEMA,
-            "shard_images": self.layout.shard_images,
-            "columns": [{"name": name, "array": array} for name, array in self.columns],
-            "manifest_sha256": self.manifest_sha256,
-            "fingerprint": self.fingerprint.as_document(),
-        }
+    fingerprint: Fingerprint
 
 
-def read_description(document: object, shape: Sequence[int], source: str) -> Description:
-    """Check a cache's document and join it with the shape of its features."""
+def read_description(document: object, shape: Sequence[int], source: str) -> tuple[CacheDescription, Layout]:
+    """Check a cache's document and the shape of its features."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InputError(f"{source}: not a feature cache of trust-cache (it carries no such description)")
-    schema = document.get("schema")
-    if not isinstance(schema, int) or schema < 1:
-        raise InputError(f"{source}: expected a schema version of the cache, found {schema!r}")
-    if schema > SCHEMA:
-        raise InputError(
-            f"{source}: the cache has schema {schema}, this version of trust-cache reads up to {SCHEMA};"
-            " install a newer trust-cache"
-        )
-    try:
-        images, views, dim = (int(size) for size in shape)
-        return Description(
-            layout=Layout(images, views, dim, int(document["shard_images"])),
-            fingerprint=Fingerprint.from_document(document["fingerprint"], source),
-            columns=tuple((str(item["name"]), str(item["array"])) for item in document["columns"]),
-            manifest_sha256=str(document["manifest_sha256"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{source}: the cache's description is damaged ({error!r})") from error
+        raise InputError(f"{source}: not a feature cache of trust-cache: it has no such description")
+    what = "the description of a cache"
+    description = typed(document, CacheDescription, where=source, what=what, schema=SCHEMA)
+    if len(shape) != 3:  # noqa: PLR2004 - image, view, dim
+        raise InputError(f"{source}: expected features [image, view, dim], found the shape {tuple(shape)}")
+    images, views, dim = map(int, shape)
+    return description, Layout(images, views, dim, description.shard_images)
 
 
 def make_mark(layout: Layout, features: Features, present: NDArray[np.bool_]) -> bytes:
@@ -118,22 +101,18 @@ def make_mark(layout: Layout, features: Features, present: NDArray[np.bool_]) ->
 
 
 def present_images(layout: Layout, marks: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return for each image whether a mark vouches for its features."""
+    """Return for each image whether its shard's mark says that it has features."""
     return np.asarray(marks[:, DIGEST_BYTES:].reshape(-1)[: layout.images] != 0)
 
 
 def marked_shards(marks: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return for each shard whether it has a mark; a mark that is not there reads as zeros."""
+    """Return for each shard whether it has a mark; a missing mark reads as zeros."""
     return np.asarray(marks[:, :DIGEST_BYTES].any(axis=1))
 
 
 def finite_images(features: Features) -> NDArray[np.bool_]:
     """Return for each image whether all its features are finite, at several GB/s."""
-    images = features.shape[0]
-    bits = features.view(np.uint16).reshape(images, -1)
-    magnitude = np.empty(bits.shape[1], dtype=np.uint16)  # one image at a time stays in the processor's cache
-    finite = np.empty(images, dtype=np.bool_)
-    for image in range(images):
-        np.bitwise_and(bits[image], 0x7FFF, out=magnitude)
-        finite[image] = magnitude.max() < NOT_FINITE
-    return finite
+    bits = features.view(np.uint16).reshape(features.shape[0], -1)
+    magnitude = np.empty(bits.shape[1], dtype=np.uint16)  # one image fits the processor's cache
+    largest = [np.bitwise_and(image, 0x7FFF, out=magnitude).max() for image in bits]
+    return np.array(largest, dtype=np.uint16) < NOT_FINITE

@@ -1,12 +1,23 @@
-"""The parameters of an image's views: a pure function of seed, image and view number, the same for ever."""
+"""Make the views of an image: decide their parameters, then apply them.
+
+The parameters are a pure function of seed, image and view number. They never change.
+"""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import cos, radians, sin
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate
 
 from trust_cache.base.errors import InputError
+from trust_cache.encoders.encoder import Recipe
 
 _WORD_BYTES, _WORDS_SHIFT, _WORD_RANGE = 8, 11, 2**53  # 53 bits of each word: all that a float holds
+_ROUNDING = 2.0**-20  # interpolating equal values gives values that differ by a few parts in 2^23
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ class ViewSettings:
 class ViewParameters:
     """How one view differs from the clean image."""
 
-    rotation: float = 0.0  # degrees about the centre, counter-clockwise as one looks at the picture
+    rotation: float = 0.0  # degrees about the centre, counter-clockwise
     scale: float = 1.0  # above 1 the breast gets larger
     shift_x: float = 0.0  # to the right, as a share of the width
     shift_y: float = 0.0  # downwards, as a share of the height
@@ -55,7 +66,7 @@ UNTOUCHED = ViewParameters()
 def decide_view(seed: int, image_id: str, view: int, settings: ViewSettings | None = None) -> ViewParameters:
     """Return the parameters of a view of an image; view 0 is the clean one.
 
-    They come from a hash rather than from a library's generator: no release, machine, order, batch or
+    They come from a hash and not from a library's generator, so that no release, machine, order, batch or
     worker changes them.
     """
     if view < 0:
@@ -63,7 +74,7 @@ def decide_view(seed: int, image_id: str, view: int, settings: ViewSettings | No
     if view == 0:
         return UNTOUCHED
     ranges = (settings or ViewSettings()).ranges().values()
-    # JSON in ASCII tells every (seed, image, view) from every other, whatever the id contains.
+    # JSON in ASCII is different for every (seed, image, view), whatever the id contains.
     digest = hashlib.sha512(json.dumps([int(seed), image_id, view]).encode("ascii")).digest()
     words = (digest[at : at + _WORD_BYTES] for at in range(0, len(digest), _WORD_BYTES))
     shares = ((int.from_bytes(word) >> _WORDS_SHIFT) / _WORD_RANGE for word in words)
@@ -75,3 +86,104 @@ def decide_views(
 ) -> tuple[ViewParameters, ...]:
     """Return the parameters of views 1 to `augmented` of an image."""
     return tuple(decide_view(seed, image_id, view, settings) for view in range(1, augmented + 1))
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """Which views each image gets: one clean and `augmented` others, drawn from the seed."""
+
+    augmented: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.augmented < 0:
+            raise InputError(f"views: expected 0 or more augmented views, found {self.augmented}")
+
+    @property
+    def stored(self) -> int:
+        """The number of stored views, the clean one included."""
+        return 1 + self.augmented
+
+    def parameters(self, image_id: str) -> tuple[ViewParameters, ...]:
+        """Return the parameters of an image's augmented views."""
+        return decide_views(self.seed, image_id, self.augmented)
+
+
+@dataclass(frozen=True)
+class ImageViews:
+    """The standardised views of one image [1 + augmented, 1, height, width], the clean one first.
+
+    `varied` is a tensor of one boolean: false where the resized image is constant. It stays on the device so
+    that no call waits for it. The views of such an image are finite and meaningless.
+    """
+
+    views: Tensor
+    varied: Tensor
+
+
+def make_views(pixels: Tensor, recipe: Recipe, parameters: Sequence[ViewParameters]) -> ImageViews:
+    """Return the clean view and one view for each of the parameters, of pixels [height, width] of any type.
+
+    Every step works on this image alone and on each of its views alone: the values do not depend on what
+    else is in the batch.
+    """
+    image, varied = rescale(resize(pixels, recipe.image_size))
+    views = image[None]
+    if parameters:
+        views = torch.cat((views, adjust(warp(image, parameters), image.mean(), parameters)))
+    return ImageViews(views.sub_(recipe.mean).div_(recipe.std)[:, None], varied)
+
+
+def resize(pixels: Tensor, image_size: tuple[int, int]) -> Tensor:
+    """Return the pixels at the encoder's size in float32, interpolated bilinearly."""
+    return interpolate(pixels.to(torch.float32)[None, None], image_size, mode="bilinear")[0, 0]
+
+
+def rescale(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the image from 0 (its least value) to 1 (its largest), and whether those differ."""
+    low, high = torch.aminmax(image)
+    varied = high - low > _ROUNDING * high
+    return (image - low) / torch.where(varied, high - low, 1), varied
+
+
+def warp(image: Tensor, parameters: Sequence[ViewParameters]) -> Tensor:
+    """Rotate, scale and shift an image once for each of the parameters: bilinear, zeros outside."""
+    height, width = image.shape
+    rows = [_inverse_map(view, height, width) for view in parameters]
+    maps = torch.tensor(rows, dtype=torch.float32).to(image.device)[:, :, :, None, None]
+    # Centres of pixels in grid_sample's coordinates, where -1 and 1 are the outer edges.
+    x = _centres(width, image)[None, None, :]
+    y = _centres(height, image)[None, :, None]
+    grid = torch.empty((len(rows), height, width, 2), device=image.device)
+    for axis in (0, 1):
+        # Sums of products, not a matrix product: no element may depend on the size of the batch.
+        torch.add(maps[:, axis, 0] * x, maps[:, axis, 1] * y + maps[:, axis, 2], out=grid[..., axis])
+    source = image.expand(len(rows), 1, height, width)
+    return grid_sample(source, grid, mode="bilinear", padding_mode="zeros", align_corners=False)[:, 0]
+
+
+def adjust(warped: Tensor, mean: Tensor, parameters: Sequence[ViewParameters]) -> Tensor:
+    """Change each view's contrast about the image's mean and its brightness, then clip to [0, 1]."""
+    rows = [(view.contrast, view.brightness) for view in parameters]
+    contrast, brightness = torch.tensor(rows, dtype=torch.float32).to(warped.device).T[:, :, None, None]
+    return warped.sub_(mean).mul_(contrast).add_(mean + brightness).clamp_(0, 1)
+
+
+def _centres(side: int, like: Tensor) -> Tensor:
+    return (torch.arange(side, device=like.device) * 2 + 1).to(torch.float32) / side - 1
+
+
+def _inverse_map(view: ViewParameters, height: int, width: int) -> list[list[float]]:
+    """Return the map from a view's coordinates to the image's, both from -1 to 1 along each side.
+
+    A view's point p (pixels from the centre, y downwards) shows the image's point R^-1 (p - shift) / scale.
+    The ratios of the sides make the rotation one of pixels, not of a stretched square.
+    """
+    turn = radians(view.rotation)
+    c, s = cos(turn) / view.scale, sin(turn) / view.scale
+    to_right, down = 2 * view.shift_x, 2 * view.shift_y  # a share of a side is twice that in coordinates
+    across, along = s * height / width, s * width / height
+    return [
+        [c, -across, -c * to_right + across * down],
+        [along, c, -along * to_right - c * down],
+    ]

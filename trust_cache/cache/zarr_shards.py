@@ -1,6 +1,6 @@
-"""The bytes of a Zarr shard (sharding_indexed): its index of chunks, written and understood here.
+"""Write and read the index of a Zarr shard (sharding_indexed).
 
-zarr-python writes and reads the same bytes at a fraction of the disk's speed and never syncs them.
+zarr-python handles the same bytes, but much slower than the disk, and never syncs them.
 """
 
 from functools import lru_cache
@@ -30,13 +30,13 @@ def codecs_of(layout: Layout) -> list[dict[str, Any]]:
 
 
 def index_bytes(layout: Layout) -> int:
-    """Return the length of a shard's index, which ends the file."""
+    """Return the length of a shard's index, which is at the end of the file."""
     return ENTRY_BYTES * layout.shard_images + CRC_BYTES
 
 
 @lru_cache(maxsize=64)
 def ordered_index(layout: Layout, images: int) -> bytes:
-    """Return the index of a shard whose images lie one after the other from the start of the file."""
+    """Return the index of a shard whose images follow each other from the start of the file."""
     entries = np.full((layout.shard_images, 2), ABSENT, dtype="<u8")
     entries[:images, 0] = np.arange(images) * layout.image_bytes
     entries[:images, 1] = layout.image_bytes
@@ -60,19 +60,9 @@ def read_index(layout: Layout, images: int, index: bytes) -> NDArray[np.int64] |
 
 def crc32c(content: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of a few hundred bytes."""
-    table = _crc_table()
     crc = 0xFFFFFFFF
     for byte in content:
-        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-@lru_cache(maxsize=1)
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        crc = byte
+        crc ^= byte
         for _ in range(8):
             crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return tuple(table)
+    return crc ^ 0xFFFFFFFF

@@ -1,8 +1,8 @@
-"""The Zarr backend: a folder (fast, durable) or anything zarr-python opens by URL."""
+"""Store a cache as Zarr: in a local folder, read and written directly, or behind a URL by zarr-python."""
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import zarr
 from numpy.typing import NDArray
 
 from trust_cache.base.documents import parse_json
-from trust_cache.base.durable import PARTIAL, refusals_in_words, write_durably
 from trust_cache.base.errors import InputError
+from trust_cache.base.files import PARTIAL, refusals_in_words, write_durably
 from trust_cache.base.places import answers_in_words, is_of_a_store, is_url, join, read_bytes
-from trust_cache.cache.columns import columns_of
-from trust_cache.cache.layout import FORMAT, Description, Features, Layout, read_description
-from trust_cache.cache.store import Columns, DamagedError, ShardPlace, bytes_of, read_place
+from trust_cache.cache.cached_manifest import columns_of
+from trust_cache.cache.layout import FORMAT, CacheDescription, Features, Layout, read_description
+from trust_cache.cache.store import Backend, Columns, DamagedError, ShardPlace, bytes_of, read_place
 from trust_cache.cache.zarr_shards import codecs_of, index_bytes, ordered_index, read_index
 
 _PLAIN = [{"name": "bytes"}]  # the codecs of single bytes without compression
@@ -26,9 +26,8 @@ _PLAIN = [{"name": "bytes"}]  # the codecs of single bytes without compression
 _FLAT = {"name": "default", "separator": "."}
 
 
-def create_zarr(target: str, description: Description, manifest: pl.DataFrame) -> None:
-    """Make a cache without features; the document that makes it one comes last."""
-    layout = description.layout
+def create_zarr(target: str, layout: Layout, description: CacheDescription, manifest: pl.DataFrame) -> None:
+    """Create a cache without features; the document, which makes it valid, is written last."""
     root = zarr.create_group(target, zarr_format=3)
     root.create_array(
         "features",
@@ -53,31 +52,28 @@ def create_zarr(target: str, description: Description, manifest: pl.DataFrame) -
         chunk_key_encoding=_FLAT,  # type: ignore[arg-type]  # as above
     )
     columns = root.create_group("manifest")
-    arrays = dict(description.columns)
-    for name, values in columns_of(manifest):
-        data: NDArray[Any] = np.array(values, dtype=np.int8 if name == "label" else object)
+    values = columns_of(manifest)
+    for column in description.columns:
+        is_label = column.name == "label"
+        data: NDArray[Any] = np.array(values[column.name], dtype=np.int8 if is_label else object)
+        dtype = "int8" if is_label else str
         array = columns.create_array(
-            arrays[name],
-            shape=data.shape,
-            dtype="int8" if name == "label" else str,
-            chunks=data.shape,
-            compressors=None,
-            filters=None,
+            column.array, shape=data.shape, dtype=dtype, chunks=data.shape, compressors=None, filters=None
         )
         array[:] = data
     root.attrs[FORMAT] = description.as_document()
 
 
 class ZarrStore:
-    """A cache through zarr-python: any store, any codec, one shard at a time."""
+    """A cache read and written by zarr-python: any store, any codec, one shard at a time."""
 
     backend = "zarr"
 
-    def __init__(self, source: str, *, writable: bool = False) -> None:
+    def __init__(self, source: str, writable: bool = False) -> None:
         self.source = source
         if is_url(source):
-            # zarr-python asks for several files at once; where one is refused the others' requests are left
-            # open and complain when the program ends. One request before it tells.
+            # zarr-python requests several files at once. Where one is refused, the other requests stay open
+            # and print errors when the program ends. One request first raises the error here.
             with suppress(FileNotFoundError):
                 read_bytes(join(source, "zarr.json"))
         try:
@@ -88,11 +84,9 @@ class ZarrStore:
             raise
         except Exception as error:  # damaged metadata makes zarr-python raise nearly anything
             self._refuse_silence(error)
-            raise InputError(
-                f"{source}: not a feature cache: no readable Zarr group there ({error})"
-            ) from error
-        self.description = read_description(document, self._features.shape, source)
-        self.layout: Layout = self.description.layout
+            message = f"{source}: not a feature cache: no readable Zarr group there ({error})"
+            raise InputError(message) from error
+        self.description, self.layout = read_description(document, self._features.shape, source)
 
     @cached_property
     def _marks(self) -> "zarr.Array[Any]":
@@ -106,7 +100,7 @@ class ZarrStore:
 
     @contextmanager
     def _damage_in_words(self, what: str, kind: str) -> Iterator[None]:
-        """Name what damaged bytes make zarr-python raise; a huge count among them raises MemoryError."""
+        """Turn whatever zarr-python raises for damaged bytes, MemoryError included, into a DamagedError."""
         try:
             yield
         except InputError:
@@ -116,22 +110,20 @@ class ZarrStore:
             raise DamagedError(f"{self.source}: {what} cannot be read ({error})", kind) from error
 
     def _refuse_silence(self, error: Exception) -> None:
-        """Tell a store that refuses or does not answer from bytes that are damaged."""
+        """Raise the error of a store that refuses or does not answer; damaged bytes are another matter."""
         if is_url(self.source) and is_of_a_store(error):
             with answers_in_words(self.source):
                 raise error
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with answers_in_words(self.source) if is_url(self.source) else refusals_in_words(self.source):
-            yield
+    def _writing(self) -> AbstractContextManager[None]:
+        return answers_in_words(self.source) if is_url(self.source) else refusals_in_words(self.source)
 
     def read_columns(self) -> Columns:
         """Read the manifest's columns by their names in the manifest."""
         with self._damage_in_words("the manifest", "manifest"):
             return {
-                name: self._array(f"manifest/{array}")[:].tolist()  # type: ignore[union-attr]  # an array, not a scalar
-                for name, array in self.description.columns
+                column.name: self._array(f"manifest/{column.array}")[:].tolist()  # type: ignore[union-attr]  # no scalar
+                for column in self.description.columns
             }
 
     def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:
@@ -145,44 +137,44 @@ class ZarrStore:
             return marks
 
     def read_shard(self, shard: int, out: Features) -> None:
-        """Fill `out` with a shard's features; DamagedError where they are not whole."""
+        """Fill `out` with a shard's features; DamagedError where they are incomplete."""
         first, last = self.layout.bounds(shard)
         with self._damage_in_words(f"shard {shard}", "unreadable"):
             out[...] = self._features[first:last]
 
     def locate_shard(self, shard: int) -> ShardPlace | None:  # noqa: ARG002
-        """Tell that only `read_shard` gets at the features."""
+        """Return None: only `read_shard` gets at the features."""
         return None
 
     def write_shard(self, shard: int, features: Features) -> None:
-        """Write a shard whole; that it is durable is the store's promise."""
+        """Write a complete shard; the store is responsible for its durability."""
         first, last = self.layout.bounds(shard)
         with self._writing():
             self._features[first:last] = features
 
     def write_mark(self, shard: int, mark: bytes) -> None:
-        """Write a shard's mark (zeros take it away)."""
+        """Write a shard's mark (zeros remove it)."""
         with self._writing():
             self._marks[shard] = np.frombuffer(mark, dtype=np.uint8)
 
     def remove_partial(self) -> None:
-        """Remove nothing: what a store behind zarr-python shows is whole."""
+        """Do nothing: a store behind zarr-python shows only complete objects."""
 
     def close(self) -> None:
-        """Let go of nothing: zarr-python holds nothing open."""
+        """Do nothing: zarr-python keeps nothing open."""
 
 
 class LocalZarrStore(ZarrStore):
-    """A cache in a local folder, laid out as FORMAT.md says: its files are read and written directly."""
+    """A cache in a local folder with the layout of FORMAT.md: its files are read and written directly."""
 
-    def __init__(self, source: str, *, writable: bool = False) -> None:
-        super().__init__(source, writable=writable)
+    def __init__(self, source: str, writable: bool = False) -> None:
+        super().__init__(source, writable)
         self._folder = Path(source)
-        self._separator = self._separator_of("features")
-        self._mark_separator = self._separator_of("marks")
+        keys = {name: _metadata(self._folder, name)["chunk_key_encoding"] for name in ("features", "marks")}
+        self._separators = {name: str(key["configuration"]["separator"]) for name, key in keys.items()}
 
     def remove_partial(self) -> None:
-        """Remove the files that killed writers left half-written; only for the one that holds the lock."""
+        """Remove half-written files of killed writers; only the holder of the lock calls this."""
         for name in ("features", "marks"):
             for left in (self._folder / name).glob(f"*{PARTIAL}"):
                 left.unlink(missing_ok=True)
@@ -192,7 +184,7 @@ class LocalZarrStore(ZarrStore):
         marks = np.zeros((self.layout.shards, self.layout.mark_bytes), dtype=np.uint8)
         for shard in range(self.layout.shards) if shards is None else shards:
             try:
-                mark = self._mark_path(shard).read_bytes()
+                mark = self._path("marks", shard, 0).read_bytes()
             except FileNotFoundError:
                 continue
             if len(mark) == self.layout.mark_bytes:  # a shorter one vouches for nothing
@@ -200,7 +192,7 @@ class LocalZarrStore(ZarrStore):
         return marks
 
     def read_shard(self, shard: int, out: Features) -> None:
-        """Fill `out` with a shard's features; DamagedError where they are not whole."""
+        """Fill `out` with a shard's features; DamagedError where they are incomplete."""
         place = self.locate_shard(shard)
         if place is None:
             super().read_shard(shard, out)
@@ -210,7 +202,7 @@ class LocalZarrStore(ZarrStore):
     def locate_shard(self, shard: int) -> ShardPlace | None:
         """Find a shard's images through the index at the end of its file."""
         first, last = self.layout.bounds(shard)
-        path, length = self._shard_path(shard), index_bytes(self.layout)
+        path, length = self._path("features", shard, 0, 0), index_bytes(self.layout)
         try:
             with path.open("rb", buffering=0) as file:
                 size = file.seek(0, 2)
@@ -219,18 +211,14 @@ class LocalZarrStore(ZarrStore):
         except FileNotFoundError as error:
             raise DamagedError(f"{self.source}: shard {shard}: its file is missing", "deleted") from error
         except OSError as error:
-            raise DamagedError(
-                f"{self.source}: shard {shard} cannot be read ({error})", "unreadable"
-            ) from error
+            message = f"{self.source}: shard {shard} cannot be read ({error})"
+            raise DamagedError(message, "unreadable") from error
         expected = (last - first) * self.layout.image_bytes + length
         offsets = read_index(self.layout, last - first, index) if len(index) == length else None
         if offsets is None:
-            kind = "truncated" if size < expected else "index"
-            found = (
-                f"{size} of {expected} bytes"
-                if size < expected
-                else "an index that does not fit its checksum"
-            )
+            kind, found = "index", "an index that does not fit its checksum"
+            if size < expected:
+                kind, found = "truncated", f"{size} of {expected} bytes"
             raise DamagedError(f"{self.source}: shard {shard} is damaged: found {found}", kind)
         if np.any(offsets < 0):  # an absent chunk reads as NaN, through zarr-python
             return None
@@ -239,50 +227,36 @@ class LocalZarrStore(ZarrStore):
         return ShardPlace(path, offsets)
 
     def write_shard(self, shard: int, features: Features) -> None:
-        """Write a shard whole and force it to the disk."""
+        """Write a complete shard and force it to the disk."""
         index = ordered_index(self.layout, features.shape[0])
         content = np.ascontiguousarray(features, dtype="<f2")
         with refusals_in_words(self.source):
-            write_durably(self._shard_path(shard), (bytes_of(content), index))
+            write_durably(self._path("features", shard, 0, 0), (bytes_of(content), index))
 
     def write_mark(self, shard: int, mark: bytes) -> None:
-        """Write a shard's mark (zeros take it away) and force it to the disk."""
+        """Write a shard's mark (zeros remove it) and force it to the disk."""
         with refusals_in_words(self.source):
-            write_durably(self._mark_path(shard), (mark,))
+            write_durably(self._path("marks", shard, 0), (mark,))
 
-    def _shard_path(self, shard: int) -> Path:
-        return self._folder / "features" / self._separator.join(("c", str(shard), "0", "0"))
-
-    def _mark_path(self, shard: int) -> Path:
-        return self._folder / "marks" / self._mark_separator.join(("c", str(shard), "0"))
-
-    def _separator_of(self, name: str) -> str:
-        metadata = parse_json((self._folder / name / "zarr.json").read_bytes())
-        return str(metadata["chunk_key_encoding"]["configuration"]["separator"])
+    def _path(self, array: str, *chunk: int) -> Path:
+        return self._folder / array / self._separators[array].join(map(str, ("c", *chunk)))
 
 
-def refuse_links(folder: Path) -> None:
-    """Refuse a cache with links in it: what they name may lie anywhere, and is not what was written here."""
-    for parent, folders, files in os.walk(folder):
+def open_zarr(source: str, writable: bool = False) -> ZarrStore:
+    """Open a Zarr cache: directly if it is a local folder in our layout, else through zarr-python."""
+    if is_url(source):
+        return ZarrStore(source, writable)
+    for parent, folders, files in os.walk(source):
         for name in (*folders, *files):
-            if Path(parent, name).is_symlink():
-                raise DamagedError(f"{folder}: {name} is a link; a cache holds files only", "link")
-
-
-def open_zarr(source: str, *, writable: bool = False) -> ZarrStore:
-    """Open a cache in Zarr: directly where it is a local folder in our layout, else through zarr-python."""
-    if not is_url(source):
-        refuse_links(Path(source))
-    if not is_url(source) and _is_ours(Path(source)):
-        return LocalZarrStore(source, writable=writable)
-    return ZarrStore(source, writable=writable)
+            if Path(parent, name).is_symlink():  # it may point at any file outside the cache
+                raise DamagedError(f"{source}: {name} is a link; a cache holds files only", "link")
+    return (LocalZarrStore if _is_ours(Path(source)) else ZarrStore)(source, writable)
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether the arrays' metadata says what this module writes, so that bytes lie where we think."""
+    """Return whether the arrays' metadata is what this module writes, so that offsets can be computed."""
     try:
-        features = parse_json((folder / "features" / "zarr.json").read_bytes())
-        marks = parse_json((folder / "marks" / "zarr.json").read_bytes())
+        features, marks = _metadata(folder, "features"), _metadata(folder, "marks")
         images, views, dim = features["shape"]
         shard_images, *rest = features["chunk_grid"]["configuration"]["chunk_shape"]
         layout = Layout(images, views, dim, shard_images)
@@ -297,3 +271,10 @@ def _is_ours(folder: Path) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _metadata(folder: Path, array: str) -> Any:
+    return parse_json((folder / array / "zarr.json").read_bytes())
+
+
+ZARR = Backend(".zarr", False, create_zarr, open_zarr)

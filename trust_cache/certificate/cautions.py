@@ -1,13 +1,11 @@
-"""What a reader must know beside the numbers: warnings about this input, limits of any certificate."""
+"""Warnings about the input of a certification, and the limits of any certificate."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from trust_cache.certificate.cohort import Cohort
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.subgroups import Grouping
+from trust_cache.certificate.score_table import Cohort, Grouping
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
@@ -17,7 +15,7 @@ _EXACTNESS = {
     "external": "Exact here: the model never saw these cases (an external run).",
     "out-of-fold": (
         "Approximate for out-of-fold scores: evaluation cases helped to train the other folds'"
-        " models, and none of these is the model that one refits."
+        " models, and none of these is the model that is refitted on all cases."
     ),
     "unknown": (
         "Exact only if the model never saw the evaluation cases; for out-of-fold scores it is approximate."
@@ -28,22 +26,22 @@ _EXACTNESS = {
 def limits(kind: str) -> tuple[str, ...]:
     """Return what a certificate does not say, for scores of this kind."""
     return (
-        "The bound is on cancer among dismissed cases like the evaluation cases, at a threshold"
-        " fixed beforehand. It is not a promise of future safety, and cancers that nobody has found"
-        " yet are not in the labels.",
+        "The bound holds for cancer among dismissed cases like the evaluation cases, at a threshold"
+        " fixed beforehand. It does not promise future safety, and the labels do not contain cancers"
+        " that nobody has found yet.",
         _EXACTNESS[kind],
-        "A target that is met is a point estimate: the threshold rule of the paper keeps its target"
-        " on evaluation about half the time (`trust-cache plan` says how often for a cohort,"
+        "That a target is met is a point estimate: the paper's threshold rule meets its target on"
+        " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
         " `--resplits` shows it).",
-        "Looking only at points that met their target selects: among those the error rate can reach"
-        " delta / P(met).",
-        "Choosing the best of several by these results breaks the bound; then use bound_corrected,"
-        " which divides delta by the number compared, or choose on the search subset.",
+        "Reading only the points that met their target is a selection: among those the error rate can"
+        " reach delta / P(met).",
+        "Choosing the best of several by these results invalidates the bound. Use bound_corrected"
+        " instead, which divides delta by the number compared, or choose on the search subset.",
     )
 
 
 def score_warnings(cohort: Cohort) -> list[str]:
-    """Warn of scores that a sigmoid would not give."""
+    """Warn of scores outside [0, 1], and of scores that are all equal."""
     warnings = []
     for name, scores in zip(cohort.configurations, cohort.scores, strict=True):
         of = f" of {name}" if name is not None else ""
@@ -51,8 +49,8 @@ def score_warnings(cohort: Cohort) -> list[str]:
         outside = int(np.count_nonzero((scores < 0.0) | (scores > 1.0)))
         if outside:
             warnings.append(
-                f"{outside} case scores{of} lie outside [0, 1] (from {low:g} to {high:g});"
-                " only their order matters here, but they are not what a head gives"
+                f"{outside} case scores{of} are outside [0, 1] (from {low:g} to {high:g});"
+                " only their order matters here, but a head gives scores inside it"
             )
         if low == high:
             warnings.append(f"all case scores{of} equal {low:g}: nothing can be dismissed and the bound is 1")
@@ -66,36 +64,29 @@ def resolution_warnings(targets: Sequence[float], search_positives: int) -> list
         return []
     step = 1.0 / search_positives
     text = (
-        f"few positives: the search subset has {search_positives}, so recall moves there in steps"
-        f" of {step:.2%} and every target above {1.0 - step:.2%} is the same threshold, the lowest"
+        f"few positives: the search subset has {search_positives}, so recall changes there in steps"
+        f" of {step:.2%} and every target above {1.0 - step:.2%} gives the same threshold: the lowest"
         " score of a positive"
     )
-    alike = _same_threshold(targets, search_positives)
-    return [f"{text} ({alike})" if alike else text]
-
-
-def _same_threshold(targets: Sequence[float], positives: int) -> str:
-    """Name two targets, the user's or the next whole percent, that both allow no miss here."""
+    # Name two targets, the user's or one percent below them, that both allow no miss here.
     candidates = dict.fromkeys([*targets, *(round(target - 0.01, 6) for target in targets)])
-    strict = [one for one in candidates if one > 0 and not allowed_misses(positives, one)]
-    for one, other in itertools.combinations(strict, 2):
-        return f"{100 * one:g} % and {100 * other:g} % are the same threshold"
-    return ""
-
-
-def group_warnings(grouping: Grouping) -> list[str]:
-    """Warn of a column that is a measurement rather than a grouping."""
-    groups = len(grouping.names)
-    if groups <= _MANY_GROUPS:
-        return []
-    return [
-        f"column {grouping.column} has {groups} groups: each bound is wide and the correction large;"
-        " put a numeric column into bands first"
+    strict = [
+        f"{100 * one:g} %" for one in candidates if one > 0 and not allowed_misses(search_positives, one)
     ]
+    alike = f" ({strict[0]} and {strict[1]} give the same threshold)" if len(strict) > 1 else ""
+    return [text + alike]
 
 
-def outcome_warnings(points: Sequence[Point]) -> list[str]:
-    """Warn when there is nothing to print but N/A."""
-    if any(point.met for point in points):
-        return []
-    return ["every point is N/A: no configuration met its target on the evaluation subset"]
+def certification_warnings(
+    cohort: Cohort, targets: Sequence[float], grouping: Grouping | None, points: Sequence[Point]
+) -> list[str]:
+    """Return all warnings about the input and the outcome of a certification."""
+    warnings = score_warnings(cohort) + resolution_warnings(targets, points[0].search_positives)
+    if grouping is not None and len(grouping.names) > _MANY_GROUPS:
+        warnings.append(
+            f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
+            " correction is large; put a numeric column into bands first"
+        )
+    if not any(point.met for point in points):
+        warnings.append("every point is N/A: no configuration met its target on the evaluation subset")
+    return warnings

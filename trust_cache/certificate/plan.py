@@ -1,15 +1,14 @@
-"""Planning: the cases that a wanted bound needs, and what a given cohort can reach."""
+"""Plan a study: the cases that a wanted bound needs, and what a given cohort can reach."""
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from trust_cache.base.errors import InputError
-from trust_cache.certificate.settings import check_delta, check_targets
-from trust_cache.statistics.bounds import clopper_pearson_upper
-from trust_cache.statistics.planning import chance_target_met, dismissed_needed
-from trust_cache.statistics.rules import allowance
-from trust_cache.statistics.splits import SEARCH_SHARE, search_sizes
+from trust_cache.base.errors import InputError, check_fraction
+from trust_cache.certificate.certification import check_delta, check_targets
+from trust_cache.statistics.bounds import clopper_pearson_upper, smallest_sample
+from trust_cache.statistics.rules import allowance, chance_target_met, miss_rules
+from trust_cache.statistics.stratified_draws import SEARCH_SHARE, search_sizes
 from trust_cache.statistics.thresholds import allowed_misses, exact_share
 
 LARGEST_COHORT = 10**12
@@ -31,7 +30,7 @@ class Need:
 
 @dataclass(frozen=True)
 class BoundAt:
-    """The bound if a share of the evaluation cases is dismissed with so many misses."""
+    """The bound if a share of the evaluation cases is dismissed, with this number of misses."""
 
     dismissal: float
     dismissed: int
@@ -40,17 +39,22 @@ class BoundAt:
 
 
 @dataclass(frozen=True)
+class RuleOutlook:
+    """What one threshold rule can do with the cohort's search positives at one target."""
+
+    rule: str
+    search_misses: int | None  # misses it allows on search; None: infeasible
+    needed: int | None  # search positives; None: no number suffices
+    chance_met: float | None  # chance that evaluation meets the target; None: infeasible
+
+
+@dataclass(frozen=True)
 class TargetOutlook:
-    """What the cohort can say about one recall target."""
+    """What the cohort can show at one recall target."""
 
     target: float
-    search_misses: int
     allowed: int  # misses on evaluation that still meet the target
-    chance_met: float | None
-    crc_needs: int | None  # search positives; None: no number suffices
-    ltt_needs: int | None
-    crc_feasible: bool
-    ltt_feasible: bool
+    rules: tuple[RuleOutlook, ...]
     bounds: tuple[BoundAt, ...]  # with as many misses as the target allows
 
 
@@ -65,9 +69,9 @@ class Reach:
     evaluation_cases: int
     evaluation_positives: int
     delta: float
-    recall_step: float  # the finest difference of recall that the search subset can see
-    best_bound: float  # every negative dismissed, no positive
-    bounds: tuple[BoundAt, ...]  # without a miss
+    recall_step: float  # the smallest difference in recall on the search subset
+    best_bound: float  # all negatives dismissed, no positives
+    bounds: tuple[BoundAt, ...]  # without misses
     targets: tuple[TargetOutlook, ...]
 
 
@@ -76,10 +80,9 @@ def plan_cases(*, bound: float, dismissal: float, misses: int, delta: float = 0.
     if not 0 <= misses <= LARGEST_COHORT:
         raise InputError(f"misses: expected 0 to {LARGEST_COHORT}, found {misses}")
     check_delta(delta)
-    if not 0.0 < bound < 1.0:
-        raise InputError(f"bound: expected a fraction strictly between 0 and 1, found {bound}")
+    check_fraction("bound", bound)
     share = exact_share(dismissal, "dismissal")
-    dismissed = dismissed_needed(bound, misses, delta)
+    dismissed = smallest_sample(misses, bound, delta)
     evaluation = math.ceil(dismissed / share)
     searched, whole = SEARCH_SHARE
     return Need(
@@ -101,14 +104,14 @@ def plan_reach(
     delta: float = 0.01,
     dismissals: tuple[float, ...] = DISMISSALS,
 ) -> Reach:
-    """Return what a cohort can reach: its best bounds and how often each target will be met."""
+    """Return what a cohort can reach: its best bounds and the chance to meet each target."""
     check_targets(targets)
     check_delta(delta)
     if cases > LARGEST_COHORT:
         raise InputError(f"cases: expected at most {LARGEST_COHORT}, found {cases}")
     if not 0 < positives < cases:
         raise InputError(
-            f"expected fewer positives than cases and at least one, found {positives} of {cases}"
+            f"expected at least one positive and fewer positives than cases, found {positives} of {cases}"
         )
     search_cases, search_positives = search_sizes(cases, positives)
     evaluation_cases, left = cases - search_cases, positives - search_positives
@@ -144,19 +147,12 @@ def _outlook(
     dismissals: tuple[float, ...],
 ) -> TargetOutlook:
     allowed = allowed_misses(positives, target)
-    crc = allowance("crc", search_positives, target, delta)
-    ltt = allowance("ltt", search_positives, target, delta)
-    return TargetOutlook(
-        target=target,
-        search_misses=allowed_misses(search_positives, target),
-        allowed=allowed,
-        chance_met=chance_target_met("recall", search_positives, positives, target, delta),
-        crc_needs=crc.needed,
-        ltt_needs=ltt.needed,
-        crc_feasible=crc.misses is not None,
-        ltt_feasible=ltt.misses is not None,
-        bounds=_bounds(evaluation_cases, allowed, delta, dismissals),
-    )
+    rules = []
+    for rule in miss_rules():
+        found = allowance(rule, search_positives, target, delta)
+        chance = chance_target_met(rule, search_positives, positives, target, delta)
+        rules.append(RuleOutlook(rule, found.misses, found.needed, chance))
+    return TargetOutlook(target, allowed, tuple(rules), _bounds(evaluation_cases, allowed, delta, dismissals))
 
 
 def _bounds(cases: int, misses: int, delta: float, dismissals: tuple[float, ...]) -> tuple[BoundAt, ...]:

@@ -1,17 +1,19 @@
 """An operating point: what a threshold fixed on the search subset does on the evaluation subset."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.certificate.cohort import Cohort, Images
+from trust_cache.base.documents import Document
+from trust_cache.certificate.score_table import Cohort, Images
 from trust_cache.certificate.split import Split
 from trust_cache.statistics.auroc import auroc
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
-from trust_cache.statistics.rules import Allowance, allowance
-from trust_cache.statistics.thresholds import allowed_misses, threshold_allowing
+from trust_cache.statistics.rules import find_rule
+from trust_cache.statistics.thresholds import allowed_misses
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,7 @@ class Counts:
     positives_dismissed: int
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Document, frozen=True, kw_only=True):
     """An operating point with the keys of its files; None where a quantity is not defined."""
 
     configuration: str | None
@@ -60,11 +61,13 @@ class Point:
     auroc_case: float | None
     auroc_image: float | None
     image_dismissal: float | None
-    caseload_reduction_rate: float | None
     false_omission_rate: float | None
-    assumed_prevalence: float | None = None
-    assumed_false_omission_rate_upper: float | None = None
-    assumed_missed_per_1000_upper: float | None = None
+    assumed_prevalence: float | None
+    assumed_false_omission_rate_upper: float | None
+    assumed_missed_per_1000_upper: float | None
+
+
+POINT_KEYS = Point.__struct_fields__
 
 
 @dataclass(frozen=True)
@@ -73,36 +76,32 @@ class SubgroupPoint:
 
     column: str
     group: str
-    point: Point = field(repr=False)
-
-
-POINT_KEYS = tuple(item.name for item in fields(Point))
+    point: Point
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold and what it was chosen from."""
+    """A threshold, the search cases that it was chosen on, and what the rule needs."""
 
     configuration: str | None
     target: float
     tau: float | None
     search_cases: int
     search_positives: int
-    allowance: Allowance
+    needed: int | None  # search positives from which the rule has a threshold; None: no number suffices
 
 
 def choose_threshold(cohort: Cohort, split: Split, index: int, target: float, terms: Terms) -> Threshold:
     """Apply the rule to the search subset of one configuration."""
     labels = cohort.labels[split.search]
-    positive_scores = cohort.scores[index][split.search][labels == 1]
-    allowed = allowance(terms.rule, positive_scores.size, target, terms.delta)
+    choice = find_rule(terms.rule).choose(cohort.scores[index][split.search], labels, target, terms.delta)
     return Threshold(
         configuration=cohort.configurations[index],
         target=target,
-        tau=None if allowed.misses is None else threshold_allowing(positive_scores, allowed.misses),
+        tau=choice.tau,
         search_cases=int(labels.size),
-        search_positives=int(positive_scores.size),
-        allowance=allowed,
+        search_positives=int(np.count_nonzero(labels)),
+        needed=choice.needed,
     )
 
 
@@ -149,22 +148,20 @@ def describe(
     """Derive a point from its integers."""
     missed, dismissed = counts.positives_dismissed, counts.dismissed
     recall = 1.0 - missed / counts.positives if counts.positives else None
-    dismissal = dismissed / counts.cases if counts.cases else None
     met, reason = _verdict(counts, threshold, recall)
-    assumed = _assumed(counts, terms)
     return Point(
         configuration=threshold.configuration,
         target=threshold.target,
         tau=threshold.tau,
         search_cases=threshold.search_cases,
         search_positives=threshold.search_positives,
-        cases=counts.cases,
-        positives=counts.positives,
-        dismissed=dismissed,
-        positives_dismissed=missed,
-        dismissal=dismissal,
+        **vars(counts),
+        dismissal=dismissed / counts.cases if counts.cases else None,
         recall=recall,
-        recall_lower=recall_lower(missed, counts.positives, terms.delta),
+        # One minus the upper bound on the miss rate.
+        recall_lower=1.0 - clopper_pearson_upper(missed, counts.positives, terms.delta)
+        if counts.positives
+        else None,
         bound=clopper_pearson_upper(missed, dismissed, terms.delta),
         bound_corrected=clopper_pearson_upper(missed, dismissed, terms.delta / terms.compared),
         compared=terms.compared,
@@ -175,28 +172,17 @@ def describe(
         auroc_case=auroc_case,
         auroc_image=auroc_image,
         image_dismissal=image_dismissal,
-        caseload_reduction_rate=dismissal,
         false_omission_rate=missed / dismissed if dismissed else None,
-        **assumed,
+        **_assumed(counts, terms),
     )
-
-
-def recall_lower(missed: int, positives: int, delta: float) -> float | None:
-    """Return the lower confidence bound on recall: one minus the upper bound on the miss rate."""
-    if not positives:
-        return None
-    return 1.0 - float(clopper_pearson_upper(missed, positives, delta))
 
 
 def _verdict(counts: Counts, threshold: Threshold, recall: float | None) -> tuple[bool | None, str | None]:
     if threshold.tau is None:
-        needed = threshold.allowance.needed
-        return False, (
-            f"infeasible with {threshold.search_positives} positives, needs {needed}"
-            if needed is not None
-            else f"infeasible with {threshold.search_positives} positives: no number of positives"
-            f" suffices for a target of {threshold.target:g}"
-        )
+        found = f"infeasible with {threshold.search_positives} positives"
+        if threshold.needed is not None:
+            return False, f"{found}, needs {threshold.needed}"
+        return False, f"{found}: no number of positives suffices for a target of {threshold.target:g}"
     if recall is None:
         return None, "no positives here: recall is not defined"
     allowed = allowed_misses(counts.positives, threshold.target)
@@ -208,21 +194,18 @@ def _verdict(counts: Counts, threshold: Threshold, recall: float | None) -> tupl
     )
 
 
-def _assumed(counts: Counts, terms: Terms) -> dict[str, float]:
-    if terms.assumed_prevalence is None:
-        return {}
-    omission = omission_at_prevalence(
-        cases=counts.cases,
-        positives=counts.positives,
-        dismissed=counts.dismissed,
-        positives_dismissed=counts.positives_dismissed,
-        prevalence=terms.assumed_prevalence,
-        delta=terms.delta,
-    )
+def _assumed(counts: Counts, terms: Terms) -> dict[str, Any]:
+    """Return the bounds at the assumed prevalence; None without one."""
+    rate = missed = None
+    if terms.assumed_prevalence is not None:
+        omission = omission_at_prevalence(
+            **vars(counts), prevalence=terms.assumed_prevalence, delta=terms.delta
+        )
+        rate, missed = omission.false_omission_rate_upper, omission.missed_per_1000_upper
     return {
         "assumed_prevalence": terms.assumed_prevalence,
-        "assumed_false_omission_rate_upper": omission.false_omission_rate_upper,
-        "assumed_missed_per_1000_upper": omission.missed_per_1000_upper,
+        "assumed_false_omission_rate_upper": rate,
+        "assumed_missed_per_1000_upper": missed,
     }
 
 
@@ -231,8 +214,8 @@ def _image_level(
 ) -> tuple[float | None, float | None]:
     """Return the AUROC by image and the share of images below the case threshold.
 
-    A case is dismissed only if all its images are, so the images of dismissed cases are a part of the
-    dismissed images; a violation would mean that cases and images are not of one cohort.
+    A case is dismissed only if all its images are. An image of a dismissed case above the threshold would
+    mean that cases and images are not of one cohort.
     """
     chosen = members[images.case]
     if not np.any(chosen):
@@ -242,7 +225,7 @@ def _image_level(
     case_below[members] = _dismissed(case_scores, tau)
     of_dismissed_cases = case_below[images.case[chosen]]
     if np.any(of_dismissed_cases & ~below):
-        raise AssertionError("an image of a dismissed case lies above the threshold")
+        raise AssertionError("an image of a dismissed case is above the threshold")
     share = int(np.count_nonzero(below)) / int(below.size)
     return auroc(images.scores[chosen], images.labels[chosen]), share
 

@@ -1,15 +1,16 @@
-"""The same certification over many search/evaluation splits: what a single one is worth."""
+"""Repeat a certification over R random splits and report the spread."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trust_cache.certificate.cohort import Cohort
+from trust_cache.base.documents import Document
 from trust_cache.certificate.points import Point, Terms, choose_threshold, count, describe
+from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split
-from trust_cache.statistics.planning import chance_target_met
-from trust_cache.statistics.splits import draw_search
+from trust_cache.statistics.rules import chance_target_met
+from trust_cache.statistics.stratified_draws import draw_search
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
@@ -22,9 +23,8 @@ class Resplit:
     point: Point
 
 
-@dataclass(frozen=True)
-class Spread:
-    """How a configuration fares at a target over all splits, met or not."""
+class Spread(Document, frozen=True, kw_only=True):
+    """The results of a configuration at a target over all splits, met or not."""
 
     configuration: str | None
     target: float
@@ -62,7 +62,7 @@ def certify_resplits(
 
 
 def summarise(resplits: Sequence[Resplit], terms: Terms) -> tuple[Spread, ...]:
-    """Summarise the splits by configuration and target, in their first order."""
+    """Summarise the splits by configuration and target, in order of appearance."""
     groups: dict[tuple[str | None, float], list[Point]] = {}
     for item in resplits:
         groups.setdefault((item.point.configuration, item.point.target), []).append(item.point)
@@ -88,4 +88,4 @@ def _spread(points: list[Point], terms: Terms) -> Spread:
 
 def _quantiles(values: list[float]) -> dict[str, float]:
     shares = np.quantile(values, list(QUANTILES.values()))
-    return dict(zip(QUANTILES, (float(share) for share in shares), strict=True))
+    return dict(zip(QUANTILES, shares.tolist(), strict=True))

@@ -1,1 +1,1 @@
-"""From cached features to heads with a closed-loop threshold and out-of-fold scores."""
+"""Train heads on cached features, with a closed-loop threshold and out-of-fold scores."""

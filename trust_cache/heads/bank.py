@@ -1,22 +1,27 @@
-"""A bank: heads side by side in the arrays that the kernels train and score."""
+"""A bank: many heads in the arrays that the kernels train and score."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.cache.rows import FeatureRows
+from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.heads import kernels
-from trust_cache.heads.arrays import HeadArrays, Source, Weights, Workspace
 from trust_cache.heads.draws import Draws
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
+from trust_cache.heads.kernel_parts import LANES, HeadArrays, RowSource, Weights, Workspace
 from trust_cache.heads.losses import sigmoid
-from trust_cache.heads.settings import HeadSettings, TrainingSettings
-from trust_cache.heads.vectors import LANES
 
-_CACHE_LINE = 64  # bytes; vectors that cross one cost twice
+if TYPE_CHECKING:
+    import torch
+
+Images = NDArray[np.int64]  # by their number in the cache
+Floats = NDArray[np.float32]
+_CACHE_LINE = 64  # bytes; a vector that crosses one costs twice
 _SCORED_TOGETHER = 80  # rows: with their masks 1.3 MB of float32, a second-level cache
 
 
@@ -24,10 +29,10 @@ _SCORED_TOGETHER = 80  # rows: with their masks 1.3 MB of float32, a second-leve
 class HeadParameters:
     """The parameters of heads: logit = weight . (gamma x' + beta) + bias, x' the normalised features."""
 
-    gamma: NDArray[np.float32]  # [head, dim]
-    beta: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]  # [head]
+    gamma: Floats  # [head, dim]
+    beta: Floats
+    weight: Floats
+    bias: Floats  # [head]
 
     @property
     def heads(self) -> int:
@@ -42,22 +47,34 @@ class HeadParameters:
 
 def initial_parameters(draws: Draws, heads: int, dim: int) -> HeadParameters:
     """Return PyTorch's default initialisation, the same for every head of a fold."""
-    initial = draws.initial_weights(dim)
+    weight, bias = draws.initial_weights(dim)
     shape = (heads, dim)
     return HeadParameters(
         np.ones(shape, dtype=np.float32),
         np.zeros(shape, dtype=np.float32),
-        np.broadcast_to(initial.weight, shape),
-        np.full(heads, initial.bias, dtype=np.float32),
+        np.broadcast_to(weight, shape),
+        np.full(heads, bias, dtype=np.float32),
     )
 
 
-def score_rows(
-    rows: FeatureRows, images: NDArray[np.int64], parameters: HeadParameters
-) -> NDArray[np.float64]:
+def to_torch(
+    gamma: Floats, beta: Floats, weight: Floats, bias: float, dropout: float = 77 / 256
+) -> "torch.nn.Sequential":
+    """Return LayerNorm, Dropout and Linear in evaluation mode: features [n, dim] to logits [n, 1]."""
+    import torch  # noqa: PLC0415 - stage two runs without torch
+
+    dim = weight.size
+    module = torch.nn.Sequential(torch.nn.LayerNorm(dim), torch.nn.Dropout(dropout), torch.nn.Linear(dim, 1))
+    arrays = {"0.weight": gamma, "0.bias": beta, "2.weight": weight[None], "2.bias": np.array([bias])}
+    state = {name: torch.tensor(np.asarray(array, dtype=np.float32)) for name, array in arrays.items()}
+    module.load_state_dict(state)
+    return module.eval()
+
+
+def score_rows(rows: FeatureRows, images: Images, parameters: HeadParameters) -> NDArray[np.float64]:
     """Return the scores [head, image] of the images' clean views, without dropout.
 
-    A score depends on its head and image alone, bit for bit: not on what else is scored beside it.
+    A score depends on its head and image alone, bit for bit.
     """
     if parameters.dim != rows.dim:
         raise InputError(f"heads: expected {rows.dim} features, as the cache has, found {parameters.dim}")
@@ -66,11 +83,7 @@ def score_rows(
 
 
 def score_images(
-    source: Source,
-    images: NDArray[np.int64],
-    weights: Weights,
-    heads: int,
-    work: Workspace | None = None,
+    source: RowSource, images: Images, weights: Weights, heads: int, work: Workspace | None = None
 ) -> NDArray[np.float64]:
     """Score images with the first heads of a bank: float32 logits, their sigmoid in float64."""
     work = work or make_workspace(_SCORED_TOGETHER, source.dim)
@@ -80,14 +93,10 @@ def score_images(
 
 
 def make_source(
-    rows: FeatureRows,
-    training: TrainingSettings,
-    positives: NDArray[np.int64],
-    negatives: NDArray[np.int64],
-    draws: Draws,
-) -> Source:
-    """Return what a fold's batches are drawn from."""
-    return Source(
+    rows: FeatureRows, training: TrainingSettings, positives: Images, negatives: Images, draws: Draws
+) -> RowSource:
+    """Return the rows that a fold's batches are drawn from."""
+    return RowSource(
         np.ascontiguousarray(rows.addresses),
         rows.views,
         rows.dim,
@@ -129,7 +138,7 @@ def read_parameters(weights: Weights, heads: int, dim: int) -> HeadParameters:
 
 
 def make_head_arrays(heads: Sequence[HeadSettings]) -> HeadArrays:
-    """Return the heads' settings as arrays; `floor` is for the owner to set where tau moves."""
+    """Return the heads' settings as arrays; the trainer sets `floor` where tau moves."""
     floors = [head.margin + (head.tau if isinstance(head.tau, float) else 0.0) for head in heads]
     names = [name for name in HeadArrays._fields if name != "floor"]
     columns = {name: np.array([getattr(head, name) for head in heads], dtype=np.float64) for name in names}
@@ -159,8 +168,8 @@ def _vectors(dim: int) -> int:
     return -(-dim // LANES)
 
 
-def _aligned(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return zeros that begin at a cache line."""
+def _aligned(shape: tuple[int, ...]) -> Floats:
+    """Return zeros aligned to a cache line."""
     size = 4 * math.prod(shape)
     memory = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE

@@ -1,28 +1,42 @@
-"""Stage two: from a cache to a run folder with every configuration's heads and out-of-fold scores."""
+"""Stage two: from a cache to a run folder with the heads and out-of-fold scores of every configuration."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_current, refuse_foreign, write_folder
+from trust_cache.base.files import refuse_current, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
-from trust_cache.cache.loading import load_rows, map_rows
-from trust_cache.cache.reading import Cache, open_cache
-from trust_cache.heads.fold_task import FoldTask
-from trust_cache.heads.folds import TEST
-from trust_cache.heads.partial import PartialRun
-from trust_cache.heads.preparation import FitSettings, Preparation, prepare
-from trust_cache.heads.results import FoldResult, finish_fold
-from trust_cache.heads.run_files import OWN, render_run
-from trust_cache.heads.settings import HeadSettings, TrainingSettings, presets
-from trust_cache.heads.training import EpochReport, train_missing, trained
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
+from trust_cache.heads.training_data import FitSettings, Preparation, prepare
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What a progress bar shows after an epoch of a fold."""
+
+    repeat: int
+    fold: str
+    epoch: int
+    epochs: int  # in all, over folds and repeats, those of an interrupted run included
+    done: int
+    taus: dict[str, float]  # of the closed-loop configurations
+
+
+OnEpoch = Callable[[EpochReport], None]
 
 
 @dataclass(frozen=True)
@@ -44,36 +58,32 @@ def fit_heads(
     epochs: int = 20,
     seed: int = 0,
     views: int | None = None,
-    splits: Path | str | None = None,
+    folds: Path | str | None = None,
     repeats: int = 1,
     threads: int | None = None,
     low_memory: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    on_epoch: Callable[[EpochReport], None] = lambda _: None,
+    trainer: Trainer = COMPILED,
+    on_epoch: OnEpoch = lambda _: None,
     on_shard: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Run:
     """Train the configurations over five folds and write the run folder.
 
-    The same seed gives the same scores, byte for byte, whatever the number of threads. `resume` goes on
-    with an interrupted run fold by fold; an existing folder is an error without it or `overwrite`. While
-    features load, `on_shard` gets the shards done and their number; then `on_epoch` a report of each epoch.
+    The same seed gives the same scores, byte for byte, on any number of threads. `resume` continues an
+    interrupted run fold by fold; an existing folder is an error without it or `overwrite`. `on_shard` gets
+    the shards loaded and their number, then `on_epoch` a report of each epoch.
     """
     settings = FitSettings(
         dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
     )
-    out = Path(out)
-    refuse_current(out)
-    partial = PartialRun(out)
-    refuse_existing(out, partial, resume=resume, overwrite=overwrite)
-    begin = time.perf_counter()
+    out, begin = Path(out), time.perf_counter()
+    partial = open_place(out, resume=resume, overwrite=overwrite)
+    threads = count_threads(threads)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
-    work = prepare(opened, settings, None if splits is None else Path(splits))
+    work = prepare(opened, settings, None if folds is None else Path(folds))
     if resume:
         partial.require_same(work.identity)
-    threads = (os.cpu_count() or 1) if threads is None else threads
-    if threads < 1:
-        raise InputError(f"threads: expected 1 or more, found {threads}")
     rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
     loaded = time.perf_counter()
     _LOG.info(
@@ -81,64 +91,96 @@ def fit_heads(
         opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
         loaded - begin,
     )  # fmt: skip
-
-    def finish(task: FoldTask, repeat: int, fold: int) -> FoldResult:
-        return finish_fold(task, work.images(repeat, fold, TEST))
-
-    with partial.lock():
+    with lock_beside(out):
         partial.begin(work.identity, resume=resume)
-        resumed = train_missing(work, rows, partial, threads, finish, on_epoch)
+        resumed = train_missing(work, rows, partial, trainer=trainer, threads=threads, on_epoch=on_epoch)
         trained = time.perf_counter()
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
-        kept = write_folder(out, _render(work, partial, how), own=OWN, keep=not overwrite)
+        kept = write_folder(out, run_files(work, partial, how), own=OWN, keep=not overwrite)
         partial.discard()
     seconds["write"] = time.perf_counter() - trained
     return Run(out, work.warnings, seconds, resumed, kept)
 
 
-def refuse_existing(
-    out: Path, partial: PartialRun, *, resume: bool, overwrite: bool, own: Collection[str] = OWN
-) -> None:
-    """Refuse to replace a run, or to start over an interrupted one, without being told to."""
+def open_place(out: Path, *, resume: bool, overwrite: bool, own: Collection[str] = OWN) -> PartialRun:
+    """Return the place of a run; refuse to replace or restart a run that is there without being asked to."""
+    refuse_current(out)
+    partial = PartialRun(out)
     if resume and overwrite:
         raise InputError("expected --resume or --overwrite, found both")
     if overwrite:
-        refuse_foreign(out, own=own)
-        return
-    if resume and partial.exists:
-        return  # an older run in this place, once to be overwritten, will be kept under a number
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        refuse_unknown(out, own=own)
+    elif resume and partial.exists:
+        pass  # a finished run in this place is kept under a number
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(
             f"{out}: exists already; choose another --out, or replace it with --overwrite"
             + ("; it is complete, there is nothing to resume" if resume else "")
         )
-    if partial.exists:
+    elif partial.exists:
         raise InputError(
-            f"{out}: an interrupted run is kept in {partial.folder.name}; go on with it by --resume,"
+            f"{out}: an interrupted run is kept in {partial.folder.name}; continue it with --resume,"
             " or start over with --overwrite"
         )
+    return partial
 
 
-def _render(work: Preparation, partial: PartialRun, how: Mapping[str, Any]) -> dict[str, bytes]:
-    record = {
-        **work.identity,
-        "cache": str(work.cache.source),
-        **how,
-        "warnings": list(work.warnings),
-        "versions": versions_of("numpy", "scipy", "numba", "scikit-learn"),
-    }
+def train_missing(
+    work: Preparation,
+    rows: FeatureRows,
+    partial: PartialRun,
+    *,
+    scored: FeatureRows | None = None,
+    trainer: Trainer,
+    threads: int,
+    on_epoch: OnEpoch,
+) -> int:
+    """Train the folds that an interrupted run has not finished; return how many it had."""
+    settings, names = work.settings, work.fold_names
+    folds = [(repeat, fold) for repeat in range(settings.repeats) for fold in range(len(names))]
+    missing = [(repeat, fold) for repeat, fold in folds if not partial.has(repeat, names[fold])]
+    resumed = len(folds) - len(missing)
+    epochs = settings.training.epochs
+
+    def keep(repeat: int, fold: int, result: FoldResult) -> None:
+        for name, scores in zip(settings.configurations, result.scores, strict=True):
+            if not np.all(np.isfinite(scores)):
+                raise InputError(
+                    f"{name}: training diverged in fold {names[fold]}, its scores are not finite;"
+                    " lower its lr or the weights of its losses"
+                )
+        partial.keep(repeat, names[fold], result)
+
+    def report(item: FoldEpoch) -> None:
+        heads = zip(settings.configurations.items(), item.taus, strict=True)
+        taus = {name: float(tau) for (name, head), tau in heads if head.closed_loop}
+        total, done = len(folds) * epochs, resumed * epochs + item.done
+        on_epoch(EpochReport(item.repeat, names[item.fold], item.epoch, total, done, taus))
+
+    heads = list(settings.configurations.values())
+    train_folds(
+        work, rows, heads, missing, keep, scored=scored, trainer=trainer, threads=threads, on_epoch=report
+    )
+    return resumed
+
+
+def run_files(
+    work: Preparation, partial: PartialRun, how: Mapping[str, Any], test: Cache | None = None
+) -> dict[str, bytes]:
+    """Return the files of a run by name. With `test`, manifest and scores are those of this cache."""
     files: dict[str, bytes] = {}
     for repeat in range(work.settings.repeats):
-        results = [trained(partial, repeat, fold) for fold in work.fold_names]
-        rendered = render_run(
-            results,
-            manifest=work.cache.manifest,
-            configurations=work.settings.configurations,
-            folds=work.folds[repeat],
-            record=record | {"repeat": repeat},
+        record = RunRecord(
+            **msgspec.structs.asdict(work.identity),
+            repeat=repeat,
+            cache=str(work.cache.source),
+            test_cache=None if test is None else str(test.source),
+            **how,
+            warnings=list(work.warnings),
+            versions=versions_of("numpy", "scipy", "numba", "scikit-learn"),
         )
-        prefix = f"repeats/{repeat}/" if repeat else ""
-        files |= {prefix + name: content for name, content in rendered.items()}
+        results = [partial.read(repeat, fold) for fold in work.fold_names]
+        files |= render_run(record, results, work.folds[repeat], (test or work.cache).manifest)
     return files

@@ -1,4 +1,4 @@
-"""Folds of cases: which case each fold fits on, calibrates its threshold on, and is tested on."""
+"""Folds: which cases each fold fits on, calibrates its threshold on, and tests."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,28 +7,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold
 
+from trust_cache.base.csv_tables import read_text_table, rows_of_cases
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
-from trust_cache.base.tables import read_text_table
-from trust_cache.statistics.splits import draw_stratified, random_keys
+from trust_cache.manifest.cases import Cases
+from trust_cache.statistics.stratified_draws import draw_stratified, random_keys
 
 FOLDS = 5
 FOLD_COLUMNS = tuple(f"fold_{fold}" for fold in range(FOLDS))
 PARTS = ("fit", "calibrate", "test")
 FIT, CALIBRATE, TEST = range(3)
 CALIBRATION_SHARE = 10  # one tenth of all cases
-_CALIBRATION = 1  # the stream of random keys that calibration cases are drawn by
-
-
-@dataclass(frozen=True)
-class Cases:
-    """The cases of a cache sorted by case_id, their labels, and each image's case by position."""
-
-    case_ids: pl.Series
-    labels: NDArray[np.int64]
-    of_image: NDArray[np.int64]
+EXTERNAL = "external"  # the one fold of an external run: in folds.csv and in scores.csv
+_CALIBRATION, _FINAL = 1, 2  # the streams of random keys that calibration cases are drawn by
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Folds:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """The folds as their file has them: case_id, label, then a column for each (fold_0 .. fold_4)."""
+        """folds.csv: case_id, label, then one column per fold (fold_0 .. fold_4)."""
         words = np.array(PARTS)
         of_cases = {column: words[parts] for column, parts in zip(self.columns, self.parts, strict=True)}
         return pl.DataFrame({"case_id": self.case_ids, "label": self.labels} | of_cases)
@@ -56,18 +48,6 @@ class Folds:
     def sha256(self) -> str:
         """The digest of the table's rows."""
         return rows_sha256(self.table.iter_rows())
-
-
-def find_cases(manifest: pl.DataFrame) -> Cases:
-    """Return the cases of a manifest; a case is positive if one of its images is."""
-    cases = manifest.group_by("case_id").agg(pl.col("label").max()).sort("case_id")
-    position = cases.select("case_id").with_row_index("case")
-    joined = manifest.select("case_id").join(position, on="case_id", how="left", maintain_order="left")
-    return Cases(
-        case_ids=cases["case_id"],
-        labels=cases["label"].cast(pl.Int64).to_numpy(),
-        of_image=joined["case"].cast(pl.Int64).to_numpy(),
-    )
 
 
 def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
@@ -79,7 +59,11 @@ def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
             f"{FOLDS} folds need at least {FOLDS} positive and {FOLDS} negative cases,"
             f" found {np.count_nonzero(labels)} positive of {labels.size}"
         )
-    splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=_fold_seed(seed, repeat))
+    from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415 - a second to import
+
+    # Repeat 0 has the run's own seed, others derive theirs from it.
+    state = np.random.SeedSequence(seed, spawn_key=(repeat,)).generate_state(1) if repeat else [seed]
+    splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=int(state[0]))
     parts = np.full((FOLDS, labels.size), FIT, dtype=np.int8)
     everyone = np.arange(labels.size)
     for fold, (_, test) in enumerate(splitter.split(everyone, labels, groups=everyone)):
@@ -94,39 +78,32 @@ def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
 
 
 def read_folds(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
-    """Read five folds for these cases from a splits.csv; also return warnings."""
+    """Read five folds for these cases from a folds.csv; also return warnings."""
     folds, warnings = read_parts(path, cases, FOLD_COLUMNS)
     check_folds(folds, str(path))
     return folds, warnings
 
 
 def read_parts(path: Path, cases: Cases, names: tuple[str, ...]) -> tuple[Folds, list[str]]:
-    """Read these columns of a splits.csv for these cases, whatever the parts; also return warnings."""
+    """Read these columns of a folds.csv for these cases, whatever the parts; also return warnings."""
     table = read_text_table(path, ("case_id", "label", *names))
     twice = table.filter(pl.col("case_id").is_duplicated())
     if twice.height:
-        raise InputError(f"{path}: case {twice['case_id'][0]} stands twice")
+        raise InputError(f"{path}: case {twice['case_id'][0]} occurs twice")
     wrong = table.filter(~pl.all_horizontal(pl.col(*names).is_in(PARTS).fill_null(value=False)))
     if wrong.height:
         raise InputError(f"{path}: case {wrong['case_id'][0]}: expected {', '.join(PARTS)} in every fold")
-    wanted = pl.DataFrame({"case_id": cases.case_ids})
-    missing = wanted.join(table, on="case_id", how="anti", maintain_order="left")
-    if missing.height:
-        raise InputError(
-            f"{path}: case {missing['case_id'][0]} of the cache is missing from the splits"
-            f" ({missing.height} cases in all)"
-        )
-    used = wanted.join(table, on="case_id", how="left", maintain_order="left")
+    used = rows_of_cases(table, cases.case_ids, path, of="cache", what="folds")
     codes = {name: code for code, name in enumerate(PARTS)}
     parts = np.stack([used[name].replace_strict(codes, return_dtype=pl.Int8).to_numpy() for name in names])
     folds = Folds(cases.case_ids, cases.labels, parts, names)
     changed = int((used["label"].cast(pl.Float64, strict=False).fill_null(-1) != cases.labels).sum())
-    warnings = (
-        [f"{path}: the labels of {changed} cases changed since these splits were made"] if changed else []
-    )
-    if table.height > used.height:
-        warnings.append(f"{path}: {table.height - used.height} cases of the splits are not in the cache")
-    return folds, warnings
+    unused = table.height - used.height
+    warnings = {
+        f"{path}: the labels of {changed} cases changed since these folds were made": changed,
+        f"{path}: {unused} cases of the folds are not in the cache": unused,
+    }
+    return folds, [text for text, number in warnings.items() if number > 0]
 
 
 def check_folds(folds: Folds, source: str) -> None:
@@ -151,8 +128,32 @@ def check_classes(labels: NDArray[np.int64], where: str, part: str) -> None:
             raise InputError(f"{where} has no {word} cases to {part} with, it needs some")
 
 
-def _fold_seed(seed: int, repeat: int) -> int:
-    """Return the splitter's seed: the run's own for repeat 0, others derived from it."""
-    if repeat == 0:
-        return seed
-    return int(np.random.SeedSequence(seed, spawn_key=(repeat,)).generate_state(1)[0])
+def draw_final(cases: Cases, seed: int) -> Folds:
+    """Draw 10 % of the cases for calibration, stratified by label."""
+    labels = cases.labels
+    parts = np.full((1, labels.size), FIT, dtype=np.int8)
+    size = round(labels.size / CALIBRATION_SHARE)
+    parts[0, draw_stratified(labels, size, random_keys(labels.size, seed, _FINAL))] = CALIBRATE
+    folds = Folds(cases.case_ids, labels, parts, (EXTERNAL,))
+    _check(folds, "the fold drawn")
+    return folds
+
+
+def read_final(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
+    """Read the one fold for these cases from the folds.csv of an external run; also return warnings."""
+    folds, warnings = read_parts(path, cases, (EXTERNAL,))
+    _check(folds, str(path))
+    return folds, warnings
+
+
+def _check(folds: Folds, source: str) -> None:
+    (parts,) = folds.parts
+    if np.any(parts == TEST):
+        case = folds.case_ids[int(np.flatnonzero(parts == TEST)[0])]
+        raise InputError(
+            f"{source}: case {case}: expected {PARTS[FIT]} or {PARTS[CALIBRATE]}, found {PARTS[TEST]}:"
+            " a final model is tested on another cache"
+        )
+    check_classes(folds.labels[parts == FIT], source, PARTS[FIT])
+    if not np.any(parts == CALIBRATE):
+        raise InputError(f"{source} has no cases to calibrate a threshold on, it needs some")

@@ -1,13 +1,13 @@
 """The compiled kernels: draws, rows, logits, gradients and AdamW of a bank of heads.
 
-All in one file, because numba's cache does not notice edits in other files. `vectors.py` holds what is below
-the kernels; its digest stands here, so that whoever edits it must edit this file too (a test says so).
+They are in one file because numba's cache does not notice edits in other files. `kernel_parts.py` holds the
+layer below; a test compares its digest with the one here, so that an edit there changes this file too.
 
-With x' the normalised row and d the dropout mask (0, or the scale of what is kept) a head's logit is
+With x' the normalised row and d the dropout mask (0, or the scale of a kept feature) a head's logit is
 (x' d).(gamma w) + d.(beta w) + b. So all heads of a fold share a batch's rows: two matrix products forward,
 two backward. A step makes the rows once, then takes the heads in blocks: logits, slopes, gradients and update
-of one block before the next, so that beyond the second-level cache only parameters and moments travel. Every
-head is computed by the same operations in the same order whatever its neighbours and the number of threads.
+of one block before the next, so that only parameters and moments leave the second-level cache. Every head is
+computed by the same operations in the same order, whatever its neighbours and the number of threads.
 """
 
 import math
@@ -16,17 +16,21 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from trust_cache.heads.arrays import HeadArrays, Source, Weights, Workspace
-from trust_cache.heads.compilation import compiled, reordered
-from trust_cache.heads.vectors import (
+from trust_cache.heads.kernel_parts import (
     LANES,
     WIDE,
+    HeadArrays,
+    RowSource,
+    Weights,
+    Workspace,
     add_products,
+    compiled,
     float_of_bits,
     half_numbers,
     kept,
     load,
     prefetch,
+    reordered,
     spread,
     store,
     total,
@@ -34,7 +38,7 @@ from trust_cache.heads.vectors import (
     zeros,
 )
 
-VECTORS_SHA256 = "1e6660fefa3aba89"  # the first 16 digits
+PARTS_SHA256 = "fcb7d56d9ee78ef4"  # the first 16 digits
 ROWS = 4 if WIDE else 2  # rows in a block
 HEADS = 5  # heads in a block: ROWS * HEADS running sums stay in registers
 _AHEAD = 2  # rows asked for before they are read
@@ -50,7 +54,7 @@ _TRACE = np.float32(1e-30)
 _SQUARE = 2.0  # the paper's gamma, whose power needs no exponential
 
 
-# Draws: draws.py defines them readably; tests hold the two together.
+# Draws: draws.py is the readable definition; tests compare the two.
 
 
 @compiled
@@ -100,7 +104,7 @@ def _draw_images(
 
 
 @compiled
-def draw_batch(source: Source, step: int, images: NDArray[np.int64], views: NDArray[np.int64]) -> None:
+def draw_batch(source: RowSource, step: int, images: NDArray[np.int64], views: NDArray[np.int64]) -> None:
     """Draw one step's images, positives first, and the view of each."""
     state = step_key(source.batch_key, step)
     positives, rows = source.batch_positives, source.batch_positives + source.batch_negatives
@@ -125,7 +129,7 @@ def draw_words(key: np.uint64, first: int, words: NDArray[np.uint64]) -> None:
 def widen(address: int, dim: int, row: NDArray[np.float32]) -> None:
     """Fill `row` with the float16 numbers at an address, exactly.
 
-    Exponent and mantissa move under the moved sign; 2^112 mends the exponent's bias, subnormals included.
+    Exponent and mantissa move under the moved sign; 2^112 corrects the exponent's bias, subnormals included.
     """
     halves = carray(half_numbers(address), (dim,))
     for j in range(dim):
@@ -149,7 +153,7 @@ def _centre(row: NDArray[np.float32], dim: int) -> np.float32:
 
 
 @compiled
-def _make_rows(source: Source, count: int, masks: np.uint64, dropped: int, work: Workspace) -> None:
+def _make_rows(source: RowSource, count: int, masks: np.uint64, dropped: int, work: Workspace) -> None:
     """Fill the workspace's rows with x' d for its images and views, a block at a time."""
     n_words = (source.dim + 7) // 8
     scale = np.float32(256.0 / (256 - dropped))
@@ -239,14 +243,14 @@ def _slope(
 
 @compiled
 def _find_slopes(
-    source: Source, settings: HeadArrays, weights: Weights, first: int, heads: int, work: Workspace
+    source: RowSource, settings: HeadArrays, weights: Weights, first: int, heads: int, work: Workspace
 ) -> None:
     """Fill the slopes of a block: the derivative of each head's loss by each row's logit."""
     positives, rows = source.batch_positives, source.batch_positives + source.batch_negatives
     sums = work.sums.ctypes.data
     for k in range(heads):
         h = first + k
-        brier, focal, gamma = settings.lambda_brier[h], settings.lambda_focal[h], settings.gamma[h]
+        brier, focal, gamma = settings.lambda_brier[h], settings.lambda_focal[h], settings.focal_gamma[h]
         dismiss, floor = settings.lambda_dismiss[h] * rows / positives, settings.floor[h]
         for r in range(rows):
             logit = np.float64(total(sums + (r * HEADS + k) * _BYTES)) + weights.bias[h]
@@ -338,7 +342,13 @@ def _update(step: int, settings: HeadArrays, weights: Weights, head: int, rows: 
 
 @compiled
 def train_steps(
-    source: Source, settings: HeadArrays, weights: Weights, heads: int, begin: int, end: int, work: Workspace
+    source: RowSource,
+    settings: HeadArrays,
+    weights: Weights,
+    heads: int,
+    begin: int,
+    end: int,
+    work: Workspace,
 ) -> None:
     """Train the first `heads` heads of a bank from step `begin` to before `end`, counted from the first."""
     rows = source.batch_positives + source.batch_negatives
@@ -357,7 +367,11 @@ def train_steps(
 
 @compiled
 def find_logits(
-    source: Source, images: NDArray[np.int64], weights: Weights, work: Workspace, logits: NDArray[np.float32]
+    source: RowSource,
+    images: NDArray[np.int64],
+    weights: Weights,
+    work: Workspace,
+    logits: NDArray[np.float32],
 ) -> None:
     """Fill logits [head, image] of the clean views, without dropout."""
     chunk, sums = work.images.size, work.sums.ctypes.data
@@ -376,8 +390,8 @@ def find_logits(
 
 
 @compiled
-def gather_rows(source: Source, begin: int, end: int, work: Workspace) -> None:
-    """Only gather and widen the rows of the same steps: the floor that training is measured against."""
+def gather_rows(source: RowSource, begin: int, end: int, work: Workspace) -> None:
+    """Gather and widen the rows of the same steps and do nothing else: the lower limit of training time."""
     for step in range(begin, end):
         draw_batch(source, step, work.images, work.views)
         for r in range(source.batch_positives + source.batch_negatives):

@@ -1,8 +1,8 @@
-"""The losses and their derivatives by the logit: the readable reference of the kernel's formulas.
+"""Losses and their derivatives by the logit: the readable reference of the kernels' formulas.
 
-All are written for the margin t = z of a positive and -z of a negative, with p = sigmoid(t) the chance given
-to the true class and q = 1 - p. Both come from exp(-|t|), their logarithms from log1p of it, so that nothing
-overflows or loses digits at any logit. A batch's loss is the mean over rows, `dismiss` over its positives.
+The margin t is z of a positive and -z of a negative; p = sigmoid(t) is the probability of the true class and
+q = 1 - p. Both come from exp(-|t|), their logarithms from log1p of it, so that nothing overflows or loses
+digits at any logit. A batch's loss is the mean over its rows, `dismiss` over its positives.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def focal(logits: ArrayLike, positive: ArrayLike, gamma: float) -> Loss:
 
 
 def dismiss(logits: ArrayLike, positive: ArrayLike, floor: float) -> Loss:
-    """max(0, floor - p) of a positive, 0 of a negative; floor is tau + margin, the corner's slope 0."""
+    """max(0, floor - p) of a positive, 0 of a negative; floor is tau + margin, the corner has slope 0."""
     row = _Row(logits, positive)
     acts = row.positive & (row.p < floor)
     return row.loss(np.where(acts, floor - row.p, 0.0), np.where(acts, -row.p * row.q, 0.0))

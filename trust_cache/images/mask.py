@@ -1,8 +1,7 @@
-"""The breast's mask: what is brighter than the air, in one piece, whole and shaped like a breast.
+"""Find the breast: the largest piece brighter than the air, with the shape of a breast; cut it out.
 
-All levels come from order statistics and differences of grey values, so stretching the image to [0, 1]
-first would change nothing. Levels and pieces are found on a reduced image; its averaging also quietens
-the noise. The mask is brought back to full size and closed there.
+Levels and pieces are found on a reduced image, whose averaging also reduces the noise; the mask is enlarged
+to full size and closed there. Stretching the image to [0, 1] first would change nothing.
 """
 
 from collections.abc import Sequence
@@ -13,16 +12,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.images.errors import ImageError
+from trust_cache.images.image_failures import ImageError, refuse_if
 
 Grey = NDArray[np.uint16]
 Mask = NDArray[np.bool_]
 
 REDUCED_SIDE = 1400  # the longer side of the reduced image: 5355 rows become 1339
 _RING_SHARE = 0.01  # how much of the shorter side counts as its border
-_NOISE = 6  # of the air's standard deviations are still air
+_NOISE = 6  # standard deviations of the air that are still air
 _TISSUE_SHARE = 0.05  # of the way from air to typical tissue: a low threshold, the skin line counts
-_NOISE_CEILING = 0.25  # of that way: an uneven border must not lift the threshold into the tissue
+_NOISE_CEILING = 0.25  # of that way: an uneven border must not raise the threshold into the tissue
 _FLOOR = 0.01  # of the way to the brightest value: below, compression noise in the air
 _SIGNIFICANT_BITS = 4  # of a threshold
 _LEAST_SHARE = 0.02  # of the image
@@ -37,7 +36,7 @@ _STRIP_LENGTH = 0.6
 _STRIP_OF_BOX = 0.9
 _TEXTURE = 0.01  # of the contrast: air is smoother, tissue along a border is not
 _HALF = 0.5
-_BORDER_IN_TISSUE = "the border lies inside the tissue: a spot compression view?"
+_BORDER_IN_TISSUE = "the border is inside the tissue: a spot compression view?"
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,13 @@ class Level:
 
 
 def find_breast(image: Grey, padding: Mask, closing: int) -> Mask:
-    """Return the breast's mask; what cannot be a breast is an ImageError that says why.
+    """Return the breast's mask; an ImageError says why there is none.
 
-    `padding` marks pixels that the header calls padding, at the size that `reduce_padding` gives.
+    `padding` marks the header's padding pixels at the size that `reduce_padding` gives.
     """
     reduced = reduce_image(image)
-    if int(reduced.min()) == int(reduced.max()):
-        raise ImageError("mask", "the image is constant")
-    # Removes single pixels and leaves edges where they are.
+    refuse_if(reduced.min() == reduced.max(), "mask", "the image is constant")
+    # Removes single pixels and keeps edges in place.
     quiet = np.asarray(cv2.medianBlur(reduced, 3), dtype=np.uint16)
     failures = []
     for level in air_levels(quiet, padding):
@@ -65,7 +63,7 @@ def find_breast(image: Grey, padding: Mask, closing: int) -> Mask:
             small = _breast_above(quiet, level)
             break
         except ImageError as error:
-            # A side can be unexposed, and darker than the air elsewhere: try the next side's level.
+            # A side can be unexposed and darker than the air of the others: try the next side's level.
             failures.append(error)
     else:
         raise failures[0]
@@ -73,12 +71,12 @@ def find_breast(image: Grey, padding: Mask, closing: int) -> Mask:
 
 
 def reduction(shape: Sequence[int]) -> int:
-    """Return by how much an image of this shape is reduced."""
+    """Return the factor by which an image of this shape is reduced."""
     return -(-max(shape) // REDUCED_SIDE)
 
 
 def reduce_image(image: Grey) -> Grey:
-    """Average blocks of pixels; what a last, incomplete block would hold is left out."""
+    """Average blocks of pixels; incomplete blocks at the end are left out."""
     factor = reduction(image.shape)
     if factor == 1:
         return image
@@ -88,7 +86,7 @@ def reduce_image(image: Grey) -> Grey:
 
 
 def reduce_padding(stored: NDArray[Any]) -> NDArray[Any]:
-    """Take one pixel of each block: enough to know where padding is."""
+    """Take one pixel of each block: enough to find padding."""
     factor = reduction(stored.shape)
     rows, columns = (max(side // factor, 1) for side in stored.shape)
     taken = stored[factor // 2 :: factor, factor // 2 :: factor][:rows, :columns]
@@ -99,7 +97,7 @@ def air_levels(image: Grey, padding: Mask) -> list[Level]:
     """Return the levels that air may have, darkest first: the median along each side of the image.
 
     One median over the whole border would be tissue as soon as a strip along one side joins a large
-    breast on another. Padding says nothing about the air, but where it fills sides it may replace it.
+    breast on another. Padding is left out; a side that is mostly padding has level 0.
     """
     depth = max(1, round(_RING_SHARE * min(image.shape)))
     sides = (np.s_[:depth], np.s_[-depth:], np.s_[:, :depth], np.s_[:, -depth:])
@@ -116,46 +114,40 @@ def air_levels(image: Grey, padding: Mask) -> list[Level]:
 
 
 def threshold_above(level: Level, typical: float) -> float:
-    """Return the grey above which is breast, between the air's level and that of typical tissue."""
+    """Return the threshold of the breast, between the air's level and that of typical tissue."""
     contrast = max(typical - level.grey, 0.0)
     step = min(max(_NOISE * level.noise, _TISSUE_SHARE * contrast), _NOISE_CEILING * contrast)
-    return _round_up(level.grey + step)
-
-
-def _round_up(grey: float) -> float:
-    # A label or a strip moves the air's median by a hair; so rounded, the mask stays the same.
+    grey = level.grey + step
     if grey <= 0:
         return 0.0
+    # A label or a strip moves the air's median slightly; rounding up keeps the mask the same.
     unit = 2.0 ** (np.floor(np.log2(grey)) + 1 - _SIGNIFICANT_BITS)
     return float(np.ceil(grey / unit) * unit)
 
 
 def _check_air(image: Grey, padding: Mask, level: Level) -> None:
-    """Refuse a level that isn't the dark end of the image: a frame, or tissue up to the border."""
+    """Refuse a level that is not the dark end of the image: a frame, or tissue up to the border."""
     seen = image[~padding]
-    if seen.size == 0:
-        raise ImageError("mask", "the whole image is padding")
+    refuse_if(seen.size == 0, "mask", "the whole image is padding")
     low, high = np.percentile(seen, (1, 99))  # a label is brighter than all tissue
     darker = np.count_nonzero(seen < level.grey - _DARKER_BY * (high - low))
     if darker <= _DARKER_SHARE * seen.size and level.noise <= _DARKER_BY * (high - low):
         return
-    if np.count_nonzero(seen > level.grey) < _DARKER_SHARE * seen.size:
-        raise ImageError("mask", "the border is brighter than the inside: a scanned film's white frame?")
+    frame = np.count_nonzero(seen > level.grey) < _DARKER_SHARE * seen.size
+    refuse_if(frame, "mask", "the border is brighter than the inside: a scanned film's white frame?")
     raise ImageError("mask", _BORDER_IN_TISSUE)
 
 
 def _breast_above(image: Grey, level: Level) -> NDArray[np.uint8]:
-    brightest = float(image.max())
-    first = level.grey + max(
-        min(_NOISE * level.noise, _DARKER_BY * (brightest - level.grey)), _FLOOR * (brightest - level.grey)
-    )
-    piece = _largest_piece(image > first)
-    # Twice: the first piece can hold air, which makes tissue look darker than it is.
+    above = float(image.max()) - level.grey
+    step = max(min(_NOISE * level.noise, _DARKER_BY * above), _FLOOR * above)
+    piece = _largest_piece(image > level.grey + step)
+    # Twice: the first piece can contain air, which lowers the typical level.
     for _ in range(2):
         typical = float(np.median(image[piece]))
         # Tissue along the darkest side, nearly as bright as the rest and textured.
-        if level.grey > _HALF * typical and level.noise > _TEXTURE * (typical - level.grey):
-            raise ImageError("mask", _BORDER_IN_TISSUE)
+        textured = level.noise > _TEXTURE * (typical - level.grey)
+        refuse_if(level.grey > _HALF * typical and textured, "mask", _BORDER_IN_TISSUE)
         piece = _largest_piece(image > threshold_above(level, typical))
     return _whole_breast(piece)
 
@@ -170,7 +162,7 @@ def _largest_piece(bright: Mask) -> Mask:
         if not _is_strip(boxes[label], bright.shape):
             return np.asarray(labels == label)
     share = areas.max() / bright.size
-    raise ImageError("mask", f"what is brighter than the air is too small for a breast ({share:.1%})")
+    raise ImageError("mask", f"the piece brighter than the air is too small for a breast ({share:.1%})")
 
 
 def _is_strip(box: NDArray[np.int32], shape: tuple[int, ...]) -> bool:
@@ -193,20 +185,17 @@ def _whole_breast(piece: Mask) -> NDArray[np.uint8]:
     filled = np.zeros(piece.shape, dtype=np.uint8)
     cv2.drawContours(filled, [outline], -1, 1, cv2.FILLED)
     area = int(np.count_nonzero(filled))
-    if np.count_nonzero(piece) < _LEAST_FILLED * area:
-        raise ImageError("mask", "the mask is hollow: a frame around the image?")
+    hollow = np.count_nonzero(piece) < _LEAST_FILLED * area
+    refuse_if(hollow, "mask", "the mask is hollow: a frame around the image?")
     _, _, width, height = cv2.boundingRect(outline)
-    if area > _MOST_OF_BOX * width * height:
-        raise ImageError("mask", f"the mask is a rectangle: {_BORDER_IN_TISSUE}")
+    box = _MOST_OF_BOX * width * height
+    refuse_if(area > box, "mask", f"the mask is a rectangle: {_BORDER_IN_TISSUE}")
     hull = cv2.convexHull(outline)
     solid = area / max(cv2.contourArea(hull), 1.0)
     length = cv2.arcLength(outline, closed=True) / max(cv2.arcLength(hull, closed=True), 1.0)
-    if solid < _LEAST_SOLID or length > _LONGEST_OUTLINE:
-        raise ImageError(
-            "mask",
-            f"the mask is ragged: it fills {solid:.0%} of its convex hull, and its outline is"
-            f" {length:.1f} times as long",
-        )
+    shape = f"it fills {solid:.0%} of its convex hull, and its outline is {length:.1f} times as long"
+    ragged = solid < _LEAST_SOLID or length > _LONGEST_OUTLINE
+    refuse_if(ragged, "mask", f"the mask is ragged: {shape}")
     return filled
 
 
@@ -222,3 +211,39 @@ def _at_full_size(small: NDArray[np.uint8], shape: tuple[int, ...], closing: int
         small = (grown > 127).view(np.uint8)  # noqa: PLR2004 (half of 255)
     closed = cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((closing, closing), dtype=np.uint8))
     return np.asarray(closed, dtype=np.uint8).view(np.bool_)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Rows `top` to `bottom` and columns `left` to `right`, the ends excluded."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """The slices that cut the box out of an array."""
+        return slice(self.top, self.bottom), slice(self.left, self.right)
+
+
+def box_of(mask: NDArray[np.bool_], margin: float) -> Box:
+    """Return the mask's bounding box with `margin` of its size on each side, clipped to the image."""
+    ends = []
+    for axis, size in enumerate(mask.shape):
+        occupied = np.flatnonzero(mask.any(axis=1 - axis))
+        first, last = int(occupied[0]), int(occupied[-1]) + 1
+        extra = round(margin * (last - first))
+        ends += [max(first - extra, 0), min(last + extra, size)]
+    return Box(*ends)
+
+
+def cut_out(image: NDArray[np.uint16], mask: NDArray[np.bool_], box: Box) -> NDArray[np.uint16]:
+    """Return the box's pixels, zero outside of the mask."""
+    return image[box.slices] * mask[box.slices]
+
+
+def mirror(image: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Mirror left and right."""
+    return np.asarray(cv2.flip(image, 1), dtype=np.uint16)  # a tenth of the time of a reversed copy

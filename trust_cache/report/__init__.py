@@ -1,1 +1,1 @@
-"""Reports: one self-contained page, its figures and tables for a paper, and a terminal twin."""
+"""Reports: one self-contained page, figures and tables for a paper, and a summary for the terminal."""

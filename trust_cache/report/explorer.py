@@ -1,4 +1,4 @@
-"""The operating point explorer's numbers: all of them computed here, none in the browser."""
+"""Compute the numbers of the operating point explorer; the browser computes none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,24 +7,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.text_tables import NO_NUMBER, confidence, percent, whole_percent
-from trust_cache.certificate.cohort import Cohort
-from trust_cache.certificate.points import Point, Terms, choose_threshold
-from trust_cache.certificate.tables import name_of
-from trust_cache.report.curves import Counter
-from trust_cache.report.evidence import Evidence
+from trust_cache.certificate.evidence import Evidence
+from trust_cache.certificate.point_tables import name_of
+from trust_cache.certificate.points import Terms, choose_threshold
+from trust_cache.certificate.score_table import Cohort
+from trust_cache.figures.curves import Counter
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
 
 Floats = NDArray[np.float64]
-OTHER_STOPS = 200  # besides those at positives: even steps in rank
+OTHER_STOPS = 200  # at even ranks, in addition to those at positives
 _LOWEST_TARGET_STEP, _TARGET_STEPS = 160, 200  # targets from 80 % to 100 % in steps of half a percent
 
 
 def slider_stops(cohort: Cohort, index: int, certified: Sequence[float]) -> Floats:
-    """Return the thresholds that the slider stops at, ascending.
+    """Return the thresholds where the slider stops, ascending.
 
-    Every positive's score (the last threshold that keeps it) and the next score above (the first that
-    dismisses it), every certified threshold, the ends, and of the others an even share by rank.
+    These are every positive's score (the last threshold that keeps it), the next score above (the first that
+    dismisses it), every certified threshold, both ends, and others at even ranks.
     """
     scores = np.unique(cohort.scores[index])
     above_all = np.nextafter(scores[-1], np.inf)
@@ -35,26 +35,23 @@ def slider_stops(cohort: Cohort, index: int, certified: Sequence[float]) -> Floa
 
 
 def explorer_targets(certified: Sequence[float]) -> list[float]:
-    """Return the recall targets of the slider, ascending, the certified ones among them."""
+    """Return the recall targets of the slider, ascending, with the certified ones."""
     even = (step / _TARGET_STEPS for step in range(_LOWEST_TARGET_STEP, _TARGET_STEPS + 1))
     return sorted({*even, *certified})
 
 
 def explorer_document(evidence: Evidence) -> dict[str, Any]:
-    """Return what the page's explorer shows of one cohort, every configuration."""
-    cohort = evidence.cohort
-    labels = {part: cohort.labels[members] for part, members in _parts(evidence)}
+    """Return the explorer's numbers of one cohort for all configurations."""
+    cohort, split = evidence.cohort, evidence.certification.split
+    labels = {"search": cohort.labels[split.search], "evaluation": cohort.labels[split.evaluation]}
     targets = explorer_targets(evidence.certification.settings.targets)
+    assumed = evidence.terms.assumed_prevalence
     return {
         "name": evidence.name,
         "kind": evidence.kind,
         "confidence": confidence(evidence.terms.delta),
         "prevalence": percent(float(labels["evaluation"].mean())),
-        "assumed": (
-            None
-            if evidence.terms.assumed_prevalence is None
-            else whole_percent(evidence.terms.assumed_prevalence)
-        ),
+        "assumed": None if assumed is None else whole_percent(assumed),
         "targets": [whole_percent(target) for target in targets],
         "parts": {
             part: _by_misses(int(np.count_nonzero(of_part)), of_part.size, evidence.terms.delta)
@@ -64,13 +61,8 @@ def explorer_document(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _parts(evidence: Evidence) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
-    split = evidence.certification.split
-    return ("search", split.search), ("evaluation", split.evaluation)
-
-
 def _by_misses(positives: int, cases: int, delta: float) -> dict[str, Any]:
-    """Return what depends on the misses alone, by their number."""
+    """Return the numbers that depend only on how many cancers are missed."""
     misses = np.arange(positives + 1)
     lower = 1.0 - np.asarray(clopper_pearson_upper(misses, positives, delta))
     return {
@@ -84,12 +76,13 @@ def _by_misses(positives: int, cases: int, delta: float) -> dict[str, Any]:
 
 
 def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[str, Any]:
-    cohort, terms = evidence.cohort, evidence.terms
+    cohort, terms, split = evidence.cohort, evidence.terms, evidence.certification.split
     name = cohort.configurations[index]
     points = [point for point in evidence.certification.points if point.configuration == name]
     stops = slider_stops(cohort, index, [point.tau for point in points if point.tau is not None])
     search, evaluation = (
-        Counter.of(cohort.scores[index][members], cohort.labels[members]) for _, members in _parts(evidence)
+        Counter.of(cohort.scores[index][members], cohort.labels[members])
+        for members in (split.search, split.evaluation)
     )
     dismissed, missed = evaluation.dismissed(stops), evaluation.missed(stops)
     bound = np.asarray(clopper_pearson_upper(missed, dismissed, terms.delta))
@@ -113,7 +106,15 @@ def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[st
         "bound_text": [percent(float(value)) for value in bound],
         "image_dismissal": _image_dismissal(evidence, index, stops),
         "targets": _target_stops(evidence, index, targets, stops),
-        "certified": [_certified(point, stops) for point in points],
+        "certified": [
+            {
+                "stop": None if point.tau is None else int(np.searchsorted(stops, point.tau)),
+                "target": whole_percent(point.target),
+                "met": bool(point.met),
+                "reason": point.reason,
+            }
+            for point in points
+        ],
     }
     return document | _assumed(evaluation, dismissed, missed, terms)
 
@@ -133,31 +134,18 @@ def _image_dismissal(evidence: Evidence, index: int, stops: Floats) -> list[str]
 def _target_stops(
     evidence: Evidence, index: int, targets: Sequence[float], stops: Floats
 ) -> list[int | None]:
-    """Return where the rule puts the threshold for each target; None where it has none."""
+    """Return the stop of the rule's threshold for each target; None where it has no threshold."""
     chosen = (
         choose_threshold(evidence.cohort, evidence.certification.split, index, target, evidence.terms).tau
         for target in targets
     )
-    return [None if tau is None else _stop(stops, tau) for tau in chosen]
-
-
-def _certified(point: Point, stops: Floats) -> dict[str, Any]:
-    return {
-        "stop": None if point.tau is None else _stop(stops, point.tau),
-        "target": whole_percent(point.target),
-        "met": bool(point.met),
-        "reason": point.reason,
-    }
-
-
-def _stop(stops: Floats, tau: float) -> int:
-    return int(np.searchsorted(stops, tau))
+    return [None if tau is None else int(np.searchsorted(stops, tau)) for tau in chosen]
 
 
 def _assumed(
     evaluation: Counter, dismissed: NDArray[np.int64], missed: NDArray[np.int64], terms: Terms
 ) -> dict[str, Any]:
-    """Return the bounds at the assumed prevalence, where one is asked for."""
+    """Return the bounds at the assumed prevalence, if one is set."""
     if terms.assumed_prevalence is None:
         return {}
     omissions = [

@@ -1,17 +1,21 @@
-"""The page: what stands on it, in order, put into its template."""
+"""Render a report as one HTML page that works offline."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trust_cache.base.names import file_stems
+from trust_cache.base.digests import file_stems
+from trust_cache.base.files import write_file
 from trust_cache.base.text_tables import confidence, percent, whole_percent
-from trust_cache.certificate.certify import Certification
+from trust_cache.certificate.evidence import Evidence
+from trust_cache.certificate.point_tables import all_tables, name_of
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.tables import all_tables, name_of
+from trust_cache.figures.chart_style import render_spec
+from trust_cache.figures.figure import Figure, styled_spec
 from trust_cache.report.embedding import (
     TEMPLATES,
     chart_bundle,
@@ -21,23 +25,26 @@ from trust_cache.report.embedding import (
     embedded_script,
     with_code,
 )
-from trust_cache.report.evidence import Evidence
 from trust_cache.report.explorer import explorer_document
-from trust_cache.report.figure import Figure, dressed
+from trust_cache.report.page_studies import PageStudy
+from trust_cache.report.page_tables import reasons_of, show_table
 from trust_cache.report.provenance import commands, provenance
 from trust_cache.report.report import Report
-from trust_cache.report.shown_tables import reasons_of, show_table
-from trust_cache.report.study import Study
-from trust_cache.studies.charts import render_spec
 
-SIMULATED = "simulated"  # the encoder of invented cohorts, as their fingerprint names it
-RANDOM = "random"  # begins the identity of weights from a seed
+SIMULATED = "simulated"  # the encoder in the fingerprint of synthetic cohorts
+RANDOM = "random"  # starts the identity of random weights
 _KINDS = {
-    "external": "scores of a model that never saw them",
+    "external": "scores of a model that was not trained on them",
     "out-of-fold": "out-of-fold scores",
     "unknown": "",
 }
-_HEADINGS = {"external": "External evaluation"}
+
+
+def write_page(report: Report, out: Path) -> int:
+    """Write the page atomically; return its size in bytes."""
+    page = render_page(report).encode()
+    write_file(out, page)
+    return len(page)
 
 
 def render_page(report: Report) -> str:
@@ -80,27 +87,17 @@ def render_page(report: Report) -> str:
     return environment.get_template("page.html.j2").render(context) + "\n"
 
 
-def table_keys(certification: Certification) -> list[str]:
-    """Name a certification's tables in their order, for anchors and files."""
-    further = {
-        "prevalence": certification.settings.prevalence is not None,
-        "subgroups": bool(certification.subgroups),
-        "resplits": bool(certification.spreads),
-    }
-    return ["paper", "details", *(key for key, there in further.items() if there)]
-
-
 def _evidence(
     evidence: Evidence, anchor: str, figures: Sequence[Figure], charts: dict[str, Any]
 ) -> dict[str, Any]:
     certification = evidence.certification
     reasons = reasons_of(certification.points)
-    tables = all_tables(certification)
+    kind = "External evaluation" if evidence.kind == "external" else "Another run"
     prefix = "" if anchor == "run" else f"{anchor}-"
     return {
         "name": evidence.name,
         "anchor": anchor,
-        "heading": f"{_HEADINGS.get(evidence.kind, 'Another run')}: {evidence.name}",
+        "heading": f"{kind}: {evidence.name}",
         "summary": _summary(evidence),
         "leading": evidence.configurations[evidence.leading],
         "led_by": evidence.led_by,
@@ -114,23 +111,24 @@ def _evidence(
         "figures": [_figure(figure, prefix, charts) for figure in figures],
         "tables": [
             show_table(table, f"{prefix}table-{key}", reasons)
-            for key, table in zip(table_keys(certification), tables, strict=True)
+            for key, table in all_tables(certification).items()
         ],
     }
 
 
 def _notices(evidence: Evidence) -> list[str]:
-    """Say it where the features cannot mean anything clinically, by the fingerprint of what made them."""
-    fingerprint = evidence.record.document.get("fingerprint")
-    made = fingerprint if isinstance(fingerprint, dict) else {}
-    if made.get("encoder") == SIMULATED:
-        return [f"{evidence.name}: the features are invented. These figures mean nothing clinically."]
-    if str(made.get("weights_sha256", "")).startswith(f"{RANDOM}:"):
+    """Warn where the features have no clinical meaning, by the fingerprint of their encoder."""
+    if evidence.record is None:
+        return []
+    made = evidence.record.fingerprint
+    if made.encoder == SIMULATED:
+        return [f"{evidence.name}: the features are synthetic. These figures mean nothing clinically."]
+    if made.weights_sha256.startswith(f"{RANDOM}:"):
         return [f"{evidence.name}: the encoder's weights are random. These figures mean nothing clinically."]
     return []
 
 
-def _study(study: Study, charts: dict[str, Any]) -> dict[str, Any]:
+def _study(study: PageStudy, charts: dict[str, Any]) -> dict[str, Any]:
     return {
         "anchor": study.key,
         "heading": study.heading,
@@ -149,7 +147,7 @@ def _summary(evidence: Evidence) -> str:
     count = len(evidence.configurations)
     parts = (
         f"{cohort.cases:,} cases, {cohort.positives:,} with cancer",
-        f"thresholds sought on {first.search_cases:,} ({first.search_positives:,} with cancer), judged on"
+        f"thresholds chosen on {first.search_cases:,} ({first.search_positives:,} with cancer), evaluated on"
         f" {first.cases:,} ({first.positives:,})",
         f"{count} configuration{'s' if count > 1 else ''}",
         _KINDS[evidence.kind],
@@ -199,11 +197,11 @@ def _verdicts(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _figure(figure: Figure, prefix: str, charts: dict[str, Any]) -> dict[str, Any]:
-    """Draw a figure's panels and keep their specifications for the page's script."""
+    """Draw a figure's panels; add their specifications to `charts` for the page's script."""
     panels = []
     for number, panel in enumerate(figure.panels):
         name = f"{prefix}{figure.key}/{number}"
-        charts[name] = dressed(panel.chart)
+        charts[name] = styled_spec(panel.chart)
         svg = render_spec(charts[name], ".svg").decode()
         panels.append({"title": panel.title, "chart": name, "svg": Markup(svg)})  # noqa: S704
     anchor = f"{prefix}{figure.key}"

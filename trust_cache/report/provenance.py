@@ -1,4 +1,4 @@
-"""Where the numbers come from: digests, seeds, versions, and the commands that make the page again."""
+"""Provenance of the page: digests, seeds, versions, and the commands that reproduce it."""
 
 import json
 import shlex
@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from trust_cache.base.versions import versions_of
-from trust_cache.report.evidence import Evidence
+from trust_cache.certificate.evidence import Evidence
+from trust_cache.heads.run_folder import RunRecord
 
-_SHOWN = ("seed", "repeats", "views", "images", "dim", "manifest_sha256")
+_SHOWN = (
+    "seed", "repeats", "views", "images", "dim", "manifest_sha256", "folds_sha256", "cache", "test_cache",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """A titled list of facts, and the record they are from."""
+    """A titled list of facts, with the record that they come from."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -23,18 +26,18 @@ class Provenance:
 
 
 def provenance(evidences: Sequence[Evidence]) -> list[Provenance]:
-    """Return what binds the page to its input."""
+    """Return the facts that identify the page's input."""
     parts = []
     for evidence in evidences:
         parts.append(_of_certification(evidence))
-        if evidence.record.document:
-            parts.append(_of_run(evidence))
+        if evidence.record is not None:
+            parts.append(_of_run(evidence, evidence.record))
     versions = versions_of("altair", "numpy", "polars", "scipy", "vl-convert-python")
     return [*parts, Provenance("This page", (("versions", _listed(versions)),))]
 
 
 def commands(evidences: Sequence[Evidence], words: Sequence[str]) -> list[str]:
-    """Return the command lines that make the page again, from the cache on where it is known."""
+    """Return the commands that reproduce the page, starting from the cache if it is known."""
     lines = []
     for evidence in evidences:
         lines += _training(evidence)
@@ -51,7 +54,7 @@ def _of_certification(evidence: Evidence) -> Provenance:
         (
             ("scores", f"{certification.scores.source} ({evidence.kind})"),
             ("scores sha256", certification.scores.sha256),
-            ("split chosen by", certification.split.chosen_by),
+            ("split", certification.split.origin),
             ("split sha256", certification.split.sha256),
             ("threshold rule", settings.rule),
             ("targets", ", ".join(map(repr, settings.targets))),
@@ -62,41 +65,29 @@ def _of_certification(evidence: Evidence) -> Provenance:
     )
 
 
-def _of_run(evidence: Evidence) -> Provenance:
-    record = evidence.record.document
+def _of_run(evidence: Evidence, run: RunRecord) -> Provenance:
+    record = run.as_document()
     facts: list[tuple[str, str]] = [("folder", str(evidence.path))]
     facts += [(name.replace("_", " "), _text(record[name])) for name in _SHOWN if name in record]
-    facts += [("splits sha256", _text(record["splits_sha256"]))] if "splits_sha256" in record else []
-    for name in ("cache", "source", "target"):
-        if isinstance(record.get(name), str):
-            facts.append((name, record[name]))
-    if isinstance(record.get("fingerprint"), dict):
-        facts.append(("fingerprint", _listed(record["fingerprint"])))
-    if isinstance(record.get("versions"), dict):
-        facts.append(("versions", _listed(record["versions"])))
+    facts += [(name, _listed(record[name])) for name in ("fingerprint", "versions")]
     return Provenance(f"Run {evidence.name}", tuple(facts), json.dumps(record, indent=2, ensure_ascii=False))
 
 
 def _training(evidence: Evidence) -> list[str]:
-    """Return the command of a run of fit-heads as far as its record says it."""
-    record = evidence.record.document
-    training = record.get("training")
-    if (
-        evidence.kind == "external"
-        or not isinstance(record.get("cache"), str)
-        or not isinstance(training, dict)
-    ):
+    """Return the command of fit-heads, for runs with a record."""
+    record = evidence.record
+    if evidence.kind == "external" or record is None:
         return []
-    words = ["trust-cache", "fit-heads", record["cache"], "--out", str(evidence.path)]
+    words = ["trust-cache", "fit-heads", record.cache, "--out", str(evidence.path)]
     options = {
-        "--configurations": ",".join(record.get("configurations", {})),
-        "--epochs": training.get("epochs"),
-        "--seed": record.get("seed"),
-        "--views": record.get("views"),
-        "--repeats": record.get("repeats"),
+        "--configurations": ",".join(record.configurations),
+        "--epochs": record.training.epochs,
+        "--seed": record.seed,
+        "--views": record.views,
+        "--repeats": record.repeats,
     }
     for name, value in options.items():
-        words += [name, str(value)] if value not in (None, "", 0) or name == "--seed" else []
+        words += [name, str(value)] if value or name == "--seed" else []
     return [shlex.join(words)]
 
 
@@ -106,8 +97,8 @@ def _certifying(evidence: Evidence, out: Path) -> str:
     for target in settings.targets:
         words += ["--target", repr(target)]
     words += ["--delta", repr(settings.delta), "--rule", settings.rule, "--seed", str(settings.seed)]
-    if not split.chosen_by.startswith("seed "):
-        words += ["--split", split.chosen_by]
+    if not split.origin.startswith("seed "):
+        words += ["--split", split.origin]
     options = {
         "--by": settings.by,
         "--prevalence": settings.prevalence,

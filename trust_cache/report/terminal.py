@@ -1,4 +1,4 @@
-"""The essentials of a run for a terminal: sentences, verdicts, and the course of tau as a sparkline."""
+"""Summarise a run for the terminal: sentences, verdicts, and tau by epoch as a sparkline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,27 +6,27 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
-from trust_cache.certificate.tables import NOT_AVAILABLE, bound_name, name_of, reasons, sentences
-from trust_cache.report.evidence import Evidence
+from trust_cache.certificate.evidence import Evidence
+from trust_cache.certificate.point_tables import BOUND, NOT_AVAILABLE, name_of, reasons, sentences
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
 class Essentials:
-    """What `show` prints."""
+    """The content that `show` prints."""
 
     title: str
     table: Table
-    sentences: tuple[str, ...]  # of the configuration that leads, and why it has none
-    reasons: tuple[str, ...]
-    courses: tuple[str, ...]  # tau by epoch, a line for each configuration
+    sentences: tuple[str, ...]  # of the leading configuration
+    reasons: tuple[str, ...]  # of its points that are N/A
+    courses: tuple[str, ...]  # tau by epoch, one line per configuration
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
 
 
 def essentials(evidence: Evidence) -> Essentials:
-    """Gather what a terminal can show of a certified run."""
+    """Return the summary of a certified run."""
     cohort, certification = evidence.cohort, evidence.certification
     leading = replace(certification, points=tuple(evidence.points_of(evidence.leading)))
     size = f"{cohort.cases:,} cases, {cohort.positives:,} with cancer"
@@ -35,14 +35,14 @@ def essentials(evidence: Evidence) -> Essentials:
         table=_table(evidence),
         sentences=tuple(sentences(leading)),
         reasons=tuple(reasons(leading)),
-        courses=tuple(_courses(evidence.record.thresholds)),
+        courses=tuple(_courses(evidence.thresholds)),
         warnings=certification.warnings,
         limits=certification.limits,
     )
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw numbers as a line of blocks from the lowest to the highest; equal ones as a low line."""
+    """Draw numbers as a line of blocks from the lowest to the highest; equal numbers are low blocks."""
     low, high = min(values), max(values)
     if low == high:
         return _BLOCKS[0] * len(values)
@@ -51,7 +51,6 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _table(evidence: Evidence) -> Table:
-    delta = evidence.certification.settings.delta
     rows = tuple(
         (
             name_of(point.configuration),
@@ -66,7 +65,7 @@ def _table(evidence: Evidence) -> Table:
         for point in evidence.certification.points
     )
     header = (
-        "Configuration", "Target", "Verdict", "τ", "Dismissed", bound_name(delta), "Cancers missed", "Recall",
+        "Configuration", "Target", "Verdict", "τ", "Dismissed", BOUND, "Cancers missed", "Recall",
     )  # fmt: skip
     first = evidence.certification.points[0]
     title = (
@@ -76,7 +75,7 @@ def _table(evidence: Evidence) -> Table:
 
 
 def _courses(thresholds: pl.DataFrame | None) -> list[str]:
-    """Describe the median tau over the folds by epoch."""
+    """Describe tau by epoch, the median over folds."""
     if thresholds is None:
         return []
     lines = []

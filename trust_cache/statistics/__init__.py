@@ -1,1 +1,1 @@
-"""The formulas of the certificate, each in one place: pure functions of numpy arrays."""
+"""The formulas of the certificate: pure functions of numpy arrays."""

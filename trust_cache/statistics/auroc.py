@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 
 @dataclass(frozen=True)
-class Interval:
+class AurocInterval:
     """An estimate with its two-sided interval."""
 
     value: float
@@ -19,18 +19,15 @@ class Interval:
 
 def auroc(scores: NDArray[np.float64], labels: NDArray[np.integer]) -> float | None:
     """Return the AUROC, or None where one of the classes is empty."""
-    positives = scores[labels == 1]
-    negatives = np.sort(scores[labels == 0])
+    positives, negatives = scores[labels == 1], scores[labels == 0]
     if not positives.size or not negatives.size:
         return None
-    below = int(np.searchsorted(negatives, positives, side="left").sum())
-    below_or_equal = int(np.searchsorted(negatives, positives, side="right").sum())
-    return float((below + below_or_equal) / (2 * positives.size * negatives.size))
+    return float(int(twice_below(negatives, positives).sum()) / (2 * positives.size * negatives.size))
 
 
 def auroc_interval(
     scores: NDArray[np.float64], labels: NDArray[np.integer], confidence: float = 0.95
-) -> Interval | None:
+) -> AurocInterval | None:
     """Return the AUROC with DeLong's interval, or None where a class has fewer than two."""
     found = _placements(scores, labels)
     return None if found is None else _interval(*found, confidence, within=(0.0, 1.0))
@@ -41,7 +38,7 @@ def auroc_difference(
     others: NDArray[np.float64],
     labels: NDArray[np.integer],
     confidence: float = 0.95,
-) -> Interval | None:
+) -> AurocInterval | None:
     """Return by how much the AUROC of `scores` exceeds that of `others` on the same cases (DeLong's, paired).
 
     None where a class has fewer than two.
@@ -59,7 +56,8 @@ def _placements(
     positives, negatives = scores[labels == 1], scores[labels == 0]
     if min(positives.size, negatives.size) < 2:  # noqa: PLR2004  # a variance needs two
         return None
-    return _share_below(negatives, positives), 1.0 - _share_below(positives, negatives)
+    below_positives = twice_below(negatives, positives) / (2 * negatives.size)
+    return below_positives, 1.0 - twice_below(positives, negatives) / (2 * positives.size)
 
 
 def _interval(
@@ -67,17 +65,15 @@ def _interval(
     of_negatives: NDArray[np.float64],
     confidence: float,
     within: tuple[float, float],
-) -> Interval:
+) -> AurocInterval:
     """Return the mean placement with the variance of DeLong, DeLong and Clarke-Pearson (1988)."""
     centre = float(of_positives.mean())
     variance = sum(part.var(ddof=1) / part.size for part in (of_positives, of_negatives))
     half = float(norm.isf((1.0 - confidence) / 2.0) * np.sqrt(variance))
-    return Interval(centre, max(centre - half, within[0]), min(centre + half, within[1]), confidence)
+    return AurocInterval(centre, max(centre - half, within[0]), min(centre + half, within[1]), confidence)
 
 
-def _share_below(scores: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each value the share of the scores below it, ties half."""
+def twice_below(scores: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return for each value twice the number of scores below it, ties half."""
     ordered = np.sort(scores)
-    below = np.searchsorted(ordered, values, side="left")
-    below_or_equal = np.searchsorted(ordered, values, side="right")
-    return np.asarray((below + below_or_equal) / (2 * ordered.size))
+    return np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right")

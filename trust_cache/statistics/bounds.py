@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, betainccinv, betaincinv
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, check_fraction, check_least
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -20,7 +20,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> An
     integers, broadcast against each other; a float where both are scalars, else an array.
     """
     positives, cases = _counts(k, n)
-    _check_share(delta, "delta")
+    check_fraction("delta", delta)
     defined = positives < cases
     # The complement's inverse takes delta itself: 1 - delta would round it.
     inner = betainccinv(np.where(defined, positives + 1, 1), np.where(defined, cases - positives, 1), delta)
@@ -33,7 +33,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> An
     L is 0 where k = 0 (n = 0 included), else the delta quantile of Beta(k, n - k + 1).
     """
     positives, cases = _counts(k, n)
-    _check_share(delta, "delta")
+    check_fraction("delta", delta)
     defined = positives > 0
     inner = betaincinv(np.where(defined, positives, 1), np.where(defined, cases - positives + 1, 1), delta)
     return _scalar_or_array(np.where(defined, inner, 0.0))
@@ -42,25 +42,34 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> An
 def smallest_samples(largest_k: int, level: float, delta: float) -> Integers:
     """Return the table n_min(0..largest_k): U(k, n; delta) <= level exactly where n >= n_min(k).
 
-    For given k the bound falls with n, so one integer a row decides every candidate. The bound is at
+    For given k the bound falls with n, so one integer per k decides every candidate. The bound is at
     most the level exactly where k or fewer of n at rate `level` have a chance of at most delta.
     """
-    if largest_k < 0:
-        raise InputError(f"largest_k: expected 0 or more, found {largest_k}")
+    check_least("largest_k", largest_k)
     return _smallest(np.arange(largest_k + 1, dtype=np.int64), level, delta)
 
 
 def smallest_sample(k: int, level: float, delta: float) -> int:
     """Return n_min(k) alone."""
-    if k < 0:
-        raise InputError(f"k: expected 0 or more, found {k}")
+    check_least("k", k)
     return int(_smallest(np.array([k], dtype=np.int64), level, delta)[0])
+
+
+def spent_delta(delta: float, look: int) -> float:
+    """Return delta / (j (j + 1)), the error rate that look j = 1, 2, ... at growing data may spend.
+
+    These sum to delta (1 - 1 / (J + 1)) over J looks, so that by Boole's inequality the chance of any wrong
+    bound in any number of looks stays below delta.
+    """
+    check_least("look", look, 1)
+    check_fraction("delta", delta)
+    return delta / (look * (look + 1))
 
 
 def _smallest(k: Integers, level: float, delta: float) -> Integers:
     """Find the smallest n for each k by doubling and halving, all at once."""
-    _check_share(level, "level")
-    _check_share(delta, "delta")
+    check_fraction("level", level)
+    check_fraction("delta", delta)
     too_few = k.copy()  # n = k never suffices: U(k, k) = 1
     enough = k + 1
     while np.any(open_ := ~_suffices(k, enough, level, delta)):
@@ -83,28 +92,20 @@ def _suffices(k: Integers, n: Integers, level: float, delta: float) -> NDArray[n
 
 
 def _counts(k: ArrayLike, n: ArrayLike) -> tuple[Integers, Integers]:
-    positives, cases = np.broadcast_arrays(_integers(k, "k"), _integers(n, "n"))
+    arrays = {"k": np.asarray(k), "n": np.asarray(n)}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iu":
+            raise InputError(
+                f"{name}: expected integer counts, found {array.dtype};"
+                " carry the counts themselves, a rate times n rounds to the wrong count"
+            )
+    positives, cases = np.broadcast_arrays(*(array.astype(np.int64) for array in arrays.values()))
     wrong = (positives < 0) | (positives > cases)
     if np.any(wrong):
         raise InputError(
             f"counts: expected 0 <= k <= n, found k = {positives[wrong].flat[0]}, n = {cases[wrong].flat[0]}"
         )
     return positives, cases
-
-
-def _integers(values: ArrayLike, name: str) -> Integers:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name}: expected integer counts, found {array.dtype};"
-            " carry the counts themselves, a rate times n rounds to the wrong count"
-        )
-    return array.astype(np.int64)
-
-
-def _check_share(value: float, name: str) -> None:
-    if not 0.0 < value < 1.0:
-        raise InputError(f"{name}: expected a number strictly between 0 and 1, found {value}")
 
 
 def _scalar_or_array(values: Floats) -> Any:

@@ -1,8 +1,8 @@
-"""The false omission rate at another prevalence, from the class-conditional rates measured here."""
+"""Bound the false omission rate at another prevalence, from the class-conditional rates."""
 
 from dataclasses import dataclass
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import check_fraction
 from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 
 ASSUMPTION = "holds if scores within each class are distributed as here (label shift only)"
@@ -10,7 +10,7 @@ ASSUMPTION = "holds if scores within each class are distributed as here (label s
 
 @dataclass(frozen=True)
 class Omission:
-    """Upper bounds at an assumed prevalence, together at confidence 1 - delta."""
+    """Upper bounds at an assumed prevalence, jointly valid with confidence 1 - delta."""
 
     false_omission_rate_upper: float
     missed_per_1000_upper: float
@@ -25,12 +25,11 @@ def omission_at_prevalence(
     prevalence: float,
     delta: float,
 ) -> Omission:
-    """Bound cancer among the dismissed where a share `prevalence` of the examinations has cancer.
+    """Bound cancer among the dismissed where a share `prevalence` of the cases has cancer.
 
     Half of delta goes to the miss rate among positives, half to the share of negatives dismissed.
     """
-    if not 0.0 < prevalence < 1.0:
-        raise InputError(f"prevalence: expected a fraction strictly between 0 and 1, found {prevalence}")
+    check_fraction("prevalence", prevalence)
     missed = clopper_pearson_upper(positives_dismissed, positives, delta / 2)
     spared = clopper_pearson_lower(dismissed - positives_dismissed, cases - positives, delta / 2)
     omitted = prevalence * missed

@@ -31,8 +31,10 @@ def allowed_misses(positives: int, recall: Share) -> int:
 
 def select_threshold(scores: ArrayLike, labels: ArrayLike, recall: Share) -> float:
     """Return the largest threshold whose recall on these units is at least `recall`."""
-    positive_scores = positives_of(scores, labels)
-    return threshold_allowing(positive_scores, allowed_misses(positive_scores.size, recall))
+    values, positive = checked_columns(scores, labels)
+    if not np.any(positive):
+        raise InputError("labels: expected at least one positive, found none")
+    return threshold_allowing(values[positive], allowed_misses(int(np.count_nonzero(positive)), recall))
 
 
 def threshold_allowing(positive_scores: NDArray[np.float64], misses: int) -> float:
@@ -41,14 +43,6 @@ def threshold_allowing(positive_scores: NDArray[np.float64], misses: int) -> flo
     That is the (misses + 1)-th smallest positive score: equal scores stay together above it.
     """
     return float(np.partition(positive_scores, misses)[misses])
-
-
-def positives_of(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
-    """Return the positives' scores; there must be some."""
-    values, positive = checked_columns(scores, labels)
-    if not np.any(positive):
-        raise InputError("labels: expected at least one positive, found none")
-    return np.asarray(values[positive])
 
 
 def checked_columns(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-"""Whether two sets share examinations: a model certified on cases that it saw is no external one."""
+"""Find cases that two caches share: a certificate on cases that the model saw is not external."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,76 +7,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.cache.reading import Cache
-from trust_cache.cache.rows import FeatureRows
+from trust_cache.cache.cache_reader import Cache
+from trust_cache.cache.feature_rows import FeatureRows
 
 TELLING_DIMS = 16  # with fewer features equal ones may be a coincidence
-SAME_TO = (
-    0.01  # relative: other decoders, batches and threads move features by far less, other images by more
-)
+# Relative. Other decoders, batches and threads move features by far less, other images by more.
+SAME_TO = 0.01
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What two sets have in common."""
+    """What two caches have in common."""
 
-    case_ids: tuple[str, ...]  # that stand in both, sorted
-    images: tuple[tuple[str, str], ...]  # image_id in the source and in the target, of the same features
+    case_ids: tuple[str, ...]  # in both, sorted
+    images: tuple[tuple[str, str], ...]  # image_id in train and in test, of the same features
 
 
-def find_overlap(source: Cache, target: Cache, rows: FeatureRows, target_rows: FeatureRows) -> Overlap:
-    """Find the case ids that stand in both sets, and the images whose clean features do.
+def find_overlap(train: Cache, test: Cache, rows: FeatureRows, test_rows: FeatureRows) -> Overlap:
+    """Find the case ids that are in both caches, and the images whose clean features are.
 
     Features are compared bit by bit whatever the ids, and to `SAME_TO` where the image ids are equal.
     """
-    shared = set(source.manifest["case_id"]) & set(target.manifest["case_id"])
+    shared = set(train.manifest["case_id"]) & set(test.manifest["case_id"])
     images: list[tuple[str, str]] = []
-    if source.dim >= TELLING_DIMS:
-        pairs = _same_bits(rows, target_rows) | _alike(source, target, rows, target_rows)
-        ids = [cache.manifest["image_id"] for cache in (source, target)]
+    if train.dim >= TELLING_DIMS:
+        pairs = _same_bits(rows, test_rows) | _alike(train, test, rows, test_rows)
+        ids = [cache.manifest["image_id"] for cache in (train, test)]
         images = [(ids[0][one], ids[1][other]) for one, other in sorted(pairs)]
     return Overlap(tuple(sorted(shared)), tuple(images))
 
 
-def refuse_overlap(overlap: Overlap, source: str, target: str) -> list[str]:
+def refuse_overlap(overlap: Overlap, train: str, test: str) -> list[str]:
     """Refuse shared images; return a warning where only the case ids are the same."""
     if overlap.images:
         one, other = overlap.images[0]
         named = one if one == other else f"{one} there, {other} here"
         raise InputError(
-            f"{target}: the features of {len(overlap.images)} images are also in {source} ({named}): a model"
-            " would be certified on examinations that it saw; leave those cases out with"
+            f"{test}: the features of {len(overlap.images)} images are also in {train} ({named}): a model"
+            " would be certified on cases that it saw; leave those cases out with"
             " `trust-cache cache subset`"
         )
     if not overlap.case_ids:
         return []
     return [
-        f"{len(overlap.case_ids)} case ids stand in both {source} and {target} (the first:"
-        f" {overlap.case_ids[0]}); their features differ, so they are taken for different examinations. If"
-        " some are of the same women, the certificate is not exact"
+        f"{len(overlap.case_ids)} case ids are in both {train} and {test} (the first:"
+        f" {overlap.case_ids[0]}); their features differ, so they are taken for different cases. If some are"
+        " of the same patients, the certificate is not exact"
     ]
 
 
 def _same_bits(rows: FeatureRows, others: FeatureRows) -> set[tuple[int, int]]:
-    """Return the images with the same clean features bit by bit; constant ones say nothing."""
+    """Return the images with the same clean features bit by bit, except constant features."""
     here = {_digest(rows.clean(image)): image for image in range(rows.images)}
-    pairs = set()
-    for image in range(others.images):
-        features = others.clean(image)
-        found = here.get(_digest(features))
-        if found is not None and np.any(features != features[0]):
-            pairs.add((found, image))
-    return pairs
+    clean = ((image, others.clean(image)) for image in range(others.images))
+    found = (
+        (here.get(_digest(features)), image) for image, features in clean if np.any(features != features[0])
+    )
+    return {(one, other) for one, other in found if one is not None}
 
 
-def _alike(source: Cache, target: Cache, rows: FeatureRows, others: FeatureRows) -> set[tuple[int, int]]:
-    """Return the images of the same id whose features agree but for rounding."""
-    numbered = [
-        cache.manifest.select("image_id").with_row_index(name)
-        for cache, name in ((source, "one"), (target, "other"))
-    ]
-    joined = numbered[0].join(numbered[1], on="image_id")
-    pairs = zip(joined["one"].to_list(), joined["other"].to_list(), strict=True)
+def _alike(train: Cache, test: Cache, rows: FeatureRows, others: FeatureRows) -> set[tuple[int, int]]:
+    """Return the images of the same id whose features agree up to rounding."""
+    here, there = (cache.manifest.select("image_id").with_row_index("row") for cache in (train, test))
+    pairs = here.join(there, on="image_id").select("row", "row_right").iter_rows()
     return {(one, other) for one, other in pairs if _agree(rows.clean(one), others.clean(other))}
 
 

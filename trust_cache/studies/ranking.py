@@ -1,7 +1,7 @@
-"""How well a model ranks the cases of a set that it never saw, and whether that is better than chance.
+"""Test whether a model ranks the cases of another cache better than chance.
 
-An AUROC away from 0.5 is not yet what training taught: a head starts from random weights, and along these the
-classes of a given set differ a little by accident. So the trained head is held against 0.5 and against
+A head starts from random weights, whose scores separate the classes of a given cache a little by accident. So
+an AUROC away from 0.5 does not yet show what training taught: the trained head is compared with 0.5 and with
 itself before training, on the same cases.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.text_tables import Table, whole_percent
-from trust_cache.certificate.cohort import Cohort
-from trust_cache.certificate.tables import name_of
-from trust_cache.statistics.auroc import Interval, auroc_difference, auroc_interval
+from trust_cache.certificate.point_tables import name_of
+from trust_cache.certificate.score_table import Cohort
+from trust_cache.statistics.auroc import AurocInterval, auroc_difference, auroc_interval
 
 CHANCE = 0.5
 BETTER, AT, WORSE = "better than chance", "at chance", "worse than chance"
@@ -25,14 +25,14 @@ _GAIN_CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Ranking:
-    """The case AUROC of a configuration over all cases of a set, and what it gained by training."""
+    """The case AUROC of a configuration over all cases of a cache, and its gain by training."""
 
     configuration: str | None
     cases: int
     positives: int
-    auroc: Interval
-    untrained: Interval  # of the head before training
-    gain: Interval  # of the one over the other
+    auroc: AurocInterval
+    untrained: AurocInterval  # of the head before training
+    gain: AurocInterval  # of the trained over the untrained head
 
     @property
     def verdict(self) -> str:
@@ -42,7 +42,7 @@ class Ranking:
         return WORSE if self.auroc.upper < CHANCE and self.gain.upper < 0.0 else AT
 
     def as_document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as plain values, ready for JSON."""
         return asdict(self) | {"verdict": self.verdict}
 
 
@@ -62,11 +62,12 @@ def rank_cases(cohort: Cohort, untrained: NDArray[np.float64]) -> tuple[Ranking,
 
 
 def ranking_warnings(rankings: Sequence[Ranking]) -> list[str]:
-    """Warn of scores that do not tell positives from others here, or tell them the wrong way round."""
+    """Warn of scores that do not separate the classes here, or rank them the wrong way round."""
     return [
-        f"{name_of(item.configuration)}: the scores are {item.verdict} on the target: case AUROC"
-        f" {_words(item.auroc)}, before any training {item.untrained.value:.3f}; what the source taught"
-        + (" does not tell cancers here" if item.verdict == AT else " is turned round here")
+        f"{name_of(item.configuration)}: the scores are {item.verdict} on the test cache: case AUROC"
+        f" {item.auroc.value:.3f}, {whole_percent(item.auroc.confidence)} interval {item.auroc.lower:.3f} to"
+        f" {item.auroc.upper:.3f}, before any training {item.untrained.value:.3f}; what the heads learned"
+        + (" does not find cancers here" if item.verdict == AT else " ranks the cases in reverse here")
         for item in rankings
         if item.verdict != BETTER
     ]
@@ -91,17 +92,12 @@ def ranking_table(rankings: Sequence[Ranking]) -> Table:
         f"Gain ({whole_percent(_GAIN_CONFIDENCE)} interval)", "Verdict",
     )  # fmt: skip
     legend = (
-        "Intervals: DeLong's. Better than chance: the AUROC lies above 0.5 and above that of the same head"
+        "Intervals: DeLong's. Better than chance: the AUROC is above 0.5 and above that of the same head"
         " before training, both beyond error."
     )
-    title = f"Ranking of all {first.cases:,} target cases, {first.positives:,} positive"
+    title = f"Ranking of all {first.cases:,} test cases, {first.positives:,} positive"
     return Table(title, header, rows, legend)
 
 
-def _range(interval: Interval) -> str:
+def _range(interval: AurocInterval) -> str:
     return f"{interval.lower:.4f} - {interval.upper:.4f}"
-
-
-def _words(interval: Interval) -> str:
-    level = whole_percent(interval.confidence)
-    return f"{interval.value:.3f}, {level} interval {interval.lower:.3f} to {interval.upper:.3f}"

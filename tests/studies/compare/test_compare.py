@@ -4,22 +4,30 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from tests.conftest import make_scores
+from tests.heads.records import a_record
+from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import certify
 from trust_cache.statistics.thresholds import select_threshold
 from trust_cache.studies.compare.compare import choose_reference, compare
-from trust_cache.studies.compare.folder import CSV_COLUMNS, OWN, as_document, render, write_comparison
-from trust_cache.studies.compare.interval import Interval
-from trust_cache.studies.compare.results import Comparison, Standing
-from trust_cache.studies.compare.words import judge
+from trust_cache.studies.compare.compare_folder import (
+    CSV_COLUMNS,
+    OWN,
+    read_comparison,
+    render,
+    write_comparison,
+)
+from trust_cache.studies.compare.comparison_results import Comparison, Standing
+from trust_cache.studies.compare.paired_tests import DifferenceInterval
+from trust_cache.studies.compare.verdicts import judge
 
 NAMES = ("ce", "closed-loop", "fixed-tau")
 QUICK = {"resamples": 200, "swaps": 200, "resplits": 10}
@@ -33,7 +41,7 @@ def write_run(folder: Path, repeats: int = 1, **shape: object) -> Path:
         table = make_scores(configurations=NAMES, seed=0, **shape)  # type: ignore[arg-type]
         noise = np.random.default_rng(repeat).uniform(0.9, 1.0, table.height)
         table.with_columns(pl.col("score") * noise, fold=pl.lit("0")).write_csv(home / "scores.csv")
-    (folder / "run.json").write_text(json.dumps({"schema": 1, "repeats": repeats}))
+    (folder / "run.json").write_bytes(json_bytes(a_record(repeats=repeats).as_document()))
     return folder
 
 
@@ -146,9 +154,9 @@ def standing(below: int, dismissed_cases: int = 300, name: str = "a") -> Standin
 
 def test_different_needs_the_test_and_the_interval() -> None:
     two = standing(5), standing(5, 200, "b")
-    without_zero, with_zero = Interval(0.01, 0.2), Interval(-0.01, 0.2)
+    without_zero, with_zero = DifferenceInterval(0.01, 0.2), DifferenceInterval(-0.01, 0.2)
     assert judge(*two, without_zero, 0.05)[0] == "different"
-    assert judge(*two, Interval(-0.2, -0.01), 0.01)[0] == "different"
+    assert judge(*two, DifferenceInterval(-0.2, -0.01), 0.01)[0] == "different"
     for interval, p, words in (
         (with_zero, 0.01, "curves that cross"),
         (without_zero, 0.051, "does not reject once adjusted"),
@@ -159,7 +167,7 @@ def test_different_needs_the_test_and_the_interval() -> None:
         assert words in reason
     verdict, reason = judge(standing(2), standing(5), None, 0.001)
     assert verdict == "not resolvable"
-    assert "2 of 100 positives lie below the threshold of a, and an interval needs 3; 60" in reason
+    assert "2 of 100 positives are below the threshold of a, and an interval needs 3; 60" in reason
 
 
 def test_a_large_difference_is_found_and_said(tmp_path: Path) -> None:
@@ -200,7 +208,8 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
     kept = write_comparison(compare(run, seed=1, **QUICK), out)  # type: ignore[arg-type]
     assert kept == tmp_path / "compare.1"
     document = json.loads((kept / "compare.json").read_text())
-    assert document == json.loads(json.dumps(as_document(comparison)))
+    assert document == json.loads(json.dumps(comparison.as_document()))
+    assert read_comparison(kept) == comparison
     assert document["schema"] == 1
     assert document["settings"]["seed"] == 0
     assert document["scores_sha256"] == certify(run).scores.sha256
@@ -220,7 +229,7 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
 
 def test_the_documentation_names_every_key(comparison: Comparison) -> None:
     page = (Path(__file__).parents[3] / "docs" / "comparison.md").read_text(encoding="utf-8")
-    document = as_document(comparison)
+    document = comparison.as_document()
     keys = {*document, *document["settings"], *document["comparisons"][0], *document["configurations"][0]}
     keys |= {*document["comparisons"][0]["training_noise"], *document["comparisons"][0]["split_noise"]}
     assert not [key for key in keys if f"`{key}`" not in page]

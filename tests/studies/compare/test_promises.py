@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtri
 
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 COHORTS = 200

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import permutation_test, rankdata
 
 from trust_cache.statistics.thresholds import threshold_allowing
-from trust_cache.studies.compare.pairs import Pair, excess, make_pair
-from trust_cache.studies.compare.swap_test import (
+from trust_cache.studies.compare.paired_tests import (
+    Pair,
     adjust,
     draw_masks,
+    excess,
     make_contest,
+    make_pair,
     midranks,
     swap_test,
     swapped_excess,

@@ -1,4 +1,4 @@
-"""The same scores in MAPIE and crepes: where they agree with our rules, and why not elsewhere."""
+"""The same scores in MAPIE and crepes: where they agree with our rules, and why they differ."""
 
 import importlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from mapie.risk_control.methods import compute_hoeffding_bentkus_p_value
 from scipy.stats import binom
 
 from trust_cache.statistics.bounds import smallest_samples
-from trust_cache.studies.rivals.rules import choose
+from trust_cache.statistics.rules import RULES
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 COHORTS = 6
@@ -27,9 +27,9 @@ def test_mapie_finds_our_threshold_for_the_miss_rate(numbers: ModuleType) -> Non
     for scores, labels in numbers.cohorts(COHORTS, seed=1):
         grid = np.sort(scores[labels == 1])
         found = numbers.control(scores, labels, numbers.MISS_RISK, 0.05, grid, "fixed_sequence")
-        ours = choose("ltt", scores, labels, 0.95, 0.01)
+        ours = RULES["ltt"].choose(scores, labels, 0.95, 0.01)
         assert ours.tau is not None
-        assert numbers.largest(found) == ours.tau == choose("rcps", scores, labels, 0.95, 0.01).tau
+        assert numbers.largest(found) == ours.tau == RULES["rcps"].choose(scores, labels, 0.95, 0.01).tau
 
 
 def test_mapie_finds_our_threshold_for_cancer_among_the_dismissed(numbers: ModuleType) -> None:
@@ -37,7 +37,7 @@ def test_mapie_finds_our_threshold_for_cancer_among_the_dismissed(numbers: Modul
     for scores, labels in numbers.cohorts(COHORTS, seed=3):
         grid = numbers.bonferroni_grid(scores, labels)
         found = numbers.control(scores, labels, numbers.OMISSION_RISK, 0.01, grid, "bonferroni")
-        ours = choose("ltt-for-bonferroni", scores, labels, 0.01, 0.01).tau
+        ours = RULES["ltt-for-bonferroni"].choose(scores, labels, 0.01, 0.01).tau
         assert numbers.largest(found) == ours
         feasible += ours is not None
     assert 0 < feasible < COHORTS
@@ -68,7 +68,7 @@ def test_mapie_turns_a_sequence_round_by_its_labels(numbers: ModuleType) -> None
     grid = scores[smallest_samples(5, 0.01, 0.01)]
     found = numbers.control(scores, labels, numbers.OMISSION_RISK, 0.01, grid, "fixed_sequence")
     assert numbers.largest(found) == grid[-1]
-    assert choose("ltt-for-sequence", scores, labels, 0.01, 0.01).tau is None
+    assert RULES["ltt-for-sequence"].choose(scores, labels, 0.01, 0.01).tau is None
 
 
 def test_mapie_default_grid_finds_nothing_on_calibrated_scores(numbers: ModuleType) -> None:
@@ -76,7 +76,7 @@ def test_mapie_default_grid_finds_nothing_on_calibrated_scores(numbers: ModuleTy
     for scores, labels in numbers.cohorts(COHORTS, seed=2):
         chances = numbers.calibrated(scores)
         assert np.median(chances) < 0.02
-        ours = choose("ltt", chances, labels, 0.95, 0.01).tau
+        ours = RULES["ltt"].choose(chances, labels, 0.95, 0.01).tau
         assert ours is not None
         found = numbers.control(chances, labels, numbers.MISS_RISK, 0.05, None, "bonferroni_holm")
         assert (numbers.largest(found) or 0.0) < ours
@@ -90,6 +90,6 @@ def test_crepes_dismisses_whom_conformal_risk_control_dismisses(numbers: ModuleT
     for scores, labels in numbers.cohorts(COHORTS, seed=4):
         later, _ = numbers.RSNA.draw(400, generator)
         later = np.concatenate([later, scores[labels == 1]])
-        tau = choose("crc", scores, labels, 0.95, 0.01).tau
+        tau = RULES["crc"].choose(scores, labels, 0.95, 0.01).tau
         assert tau is not None
         np.testing.assert_array_equal(numbers.dismissed_by_crepes(scores, labels, later), later < tau)

@@ -8,9 +8,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from trust_cache.statistics.binormal import Binormal
+from tests.binormal import Binormal
 from trust_cache.statistics.rules import allowance
-from trust_cache.studies.rivals.rules import RULES
+from trust_cache.studies.rivals.rival_rules import RULES
 
 pytestmark = pytest.mark.slow
 

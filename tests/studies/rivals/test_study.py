@@ -1,4 +1,4 @@
-"""A whole study on a small cache: the same cases and splits for all, nothing learned from test cases."""
+"""A whole study on a small cache: the same cases and folds for all, nothing learned from test cases."""
 
 import json
 from pathlib import Path
@@ -12,22 +12,23 @@ from sklearn.linear_model import LogisticRegression
 from tests.conftest import make_scores
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache import certify
-from trust_cache.cache.loading import load_rows, map_rows
-from trust_cache.cache.reading import open_cache
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
-from trust_cache.heads.preparation import FitSettings, Preparation, prepare
-from trust_cache.heads.settings import TrainingSettings
+from trust_cache.heads.head_settings import TrainingSettings
+from trust_cache.heads.training_data import FitSettings, Preparation, prepare
 from trust_cache.statistics.auroc import auroc
-from trust_cache.studies.rivals.features import normalised_features
-from trust_cache.studies.rivals.folder import render, write_study
-from trust_cache.studies.rivals.models import LinearSettings, fit_logistic_regression
-from trust_cache.studies.rivals.outcomes import RESULT_KEYS
-from trust_cache.studies.rivals.settings import RivalSettings
-from trust_cache.studies.rivals.study import Study, study_cache, study_scores
-from trust_cache.studies.rivals.tables import rivals_table
-from trust_cache.studies.rivals.training import part_of, train_models
+from trust_cache.studies.rivals.rival_models import (
+    LinearSettings,
+    fit_logistic_regression,
+    normalised_features,
+)
+from trust_cache.studies.rivals.rival_rules import RESULT_KEYS, RivalSettings
+from trust_cache.studies.rivals.rival_training import part_of, train_models
+from trust_cache.studies.rivals.rivals import RivalsStudy, study_cache, study_scores
+from trust_cache.studies.rivals.rivals_folder import render, rivals_table, write_study
 
 SETTINGS = RivalSettings(targets=(0.9,), level=0.2, delta=0.05, epochs=2)
 LINEAR = LinearSettings(inverse_ridges=(1e-2, 1e-1), selective_ridges=(1e-1, 1e-2))
@@ -41,7 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(cache: Path) -> Study:
+def study(cache: Path) -> RivalsStudy:
     return study_cache(cache, SETTINGS, linear=LINEAR, threads=1)
 
 
@@ -49,7 +50,7 @@ def prepared(cache: Path) -> Preparation:
     return prepare(open_cache(cache), FitSettings({}, TrainingSettings()), None)
 
 
-def test_every_model_meets_every_rule_on_the_same_cases(study: Study) -> None:
+def test_every_model_meets_every_rule_on_the_same_cases(study: RivalsStudy) -> None:
     models = {item.score_model for item in study.outcomes}
     assert models == {"ce", "closed-loop", "conformal-risk-training@0.9", *LINEAR_MODELS[:2]}
     assert len(study.outcomes) == len(models) * 7
@@ -60,7 +61,7 @@ def test_every_model_meets_every_rule_on_the_same_cases(study: Study) -> None:
         assert (item.point.auroc_case or 0.0) > (0.5 if item.score_model in ("ce", "closed-loop") else 0.8)
 
 
-def test_the_points_of_the_paper_rule_are_those_of_certify(study: Study) -> None:
+def test_the_points_of_the_paper_rule_are_those_of_certify(study: RivalsStudy) -> None:
     for rule in ("recall", "crc", "ltt"):
         points = certify(study.scores, targets=[0.9], delta=0.05, rule=rule).points
         found = {item.score_model: item.point for item in study.outcomes if item.rule == rule}
@@ -79,7 +80,7 @@ def test_the_points_of_the_paper_rule_are_those_of_certify(study: Study) -> None
                 assert getattr(mine, name) == getattr(point, name)
 
 
-def test_kept_is_what_evaluation_observed(study: Study) -> None:
+def test_kept_is_what_evaluation_observed(study: RivalsStudy) -> None:
     for item in study.outcomes:
         point = item.point
         if not item.feasible:
@@ -93,7 +94,7 @@ def test_kept_is_what_evaluation_observed(study: Study) -> None:
     assert any(item.feasible for item in study.outcomes if item.level is not None)
 
 
-def test_the_paper_heads_are_those_of_fit_heads(cache: Path, study: Study, tmp_path: Path) -> None:
+def test_the_paper_heads_are_those_of_fit_heads(cache: Path, study: RivalsStudy, tmp_path: Path) -> None:
     fit_heads(cache, tmp_path / "run", epochs=2, threads=1)
     run = pl.read_csv(tmp_path / "run" / "scores.csv", infer_schema=False)
     keys = ["configuration", "case_id", "image_id"]
@@ -103,7 +104,7 @@ def test_the_paper_heads_are_those_of_fit_heads(cache: Path, study: Study, tmp_p
         found = written.filter(pl.col("configuration") == name).sort(keys)
         assert found["score"].to_list() == expected["score"].to_list()
         assert found["fold"].to_list() == expected["fold"].to_list()
-    assert (tmp_path / "run" / "splits.csv").read_bytes() == render(study)["splits.csv"]
+    assert (tmp_path / "run" / "folds.csv").read_bytes() == render(study)["folds.csv"]
 
 
 def test_features_are_a_layer_norm_in_memory_and_mapped(cache: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_regression_that_did_not_converge_is_named_in_a_sentence(cache: Path) 
 
 
 def test_test_labels_teach_nothing(cache: Path) -> None:
-    """With the splits given, other labels of a fold's test cases leave that fold's scores byte-identical."""
+    """With the folds given, other labels of a fold's test cases leave that fold's scores byte-identical."""
     settings = RivalSettings(targets=(0.9,), models=LINEAR_MODELS)
     work, rows = prepared(cache), load_rows(open_cache(cache))
     before = train_models(work, rows, settings, LINEAR, 1, lambda: None)
@@ -186,10 +187,10 @@ def test_the_selection_head_ranks_and_covers(cache: Path) -> None:
     assert table.height == rows.images
 
 
-def test_the_folder_is_whole_and_repeats(cache: Path, study: Study, tmp_path: Path) -> None:
+def test_the_folder_is_whole_and_repeats(cache: Path, study: RivalsStudy, tmp_path: Path) -> None:
     assert write_study(study, tmp_path / "rivals") is None
     files = {path.name for path in (tmp_path / "rivals").iterdir()}
-    assert files == {"results.csv", "rivals.json", "table.md", "split.csv", "splits.csv", "scores.csv"}
+    assert files == {"results.csv", "rivals.json", "table.md", "split.csv", "folds.csv", "scores.csv"}
     again = study_cache(cache, SETTINGS, linear=LINEAR, threads=2)
     assert render(again) == render(study)
     table = pl.read_csv(tmp_path / "rivals" / "results.csv")
@@ -202,7 +203,7 @@ def test_the_folder_is_whole_and_repeats(cache: Path, study: Study, tmp_path: Pa
     # The rules again on the scores that were written: the same results.
     rules_only = study_scores(tmp_path / "rivals", SETTINGS, split=tmp_path / "rivals" / "split.csv")
     assert [item.row() for item in rules_only.outcomes] == [item.row() for item in study.outcomes]
-    assert set(render(rules_only)) == files - {"splits.csv", "scores.csv"}
+    assert set(render(rules_only)) == files - {"folds.csv", "scores.csv"}
 
 
 def test_one_row_where_a_rule_is_infeasible_for_all() -> None:

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from trust_cache.certificate.cohort import Cohort
+from tests.binormal import Binormal
 from trust_cache.certificate.points import Terms, evaluate
+from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split
-from trust_cache.statistics.binormal import Binormal
-from trust_cache.statistics.splits import draw_search
-from trust_cache.studies.sweep.selection import choose_winner, search_setting, take_search
+from trust_cache.statistics.stratified_draws import draw_search
+from trust_cache.studies.sweep.sweep_choice import choose_winner, search_setting, take_search
 
 pytestmark = pytest.mark.slow
 

@@ -13,22 +13,20 @@ import pytest
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
-from trust_cache.cache.reading import open_cache
+from trust_cache.cache.cache_reader import open_cache
 from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.folds import read_folds
-from trust_cache.heads.preparation import FitSettings, prepare
-from trust_cache.heads.settings import TrainingSettings, read_configurations
-from trust_cache.studies.sweep.assessment import assess, choose_winners, terms_of
-from trust_cache.studies.sweep.cohorts import label_cohort
-from trust_cache.studies.sweep.description import describe_space
-from trust_cache.studies.sweep.record import read_record
-from trust_cache.studies.sweep.run import Sweep, sweep
-from trust_cache.studies.sweep.score_files import ScoreFiles
-from trust_cache.studies.sweep.space import SETTING_NAMES, Space
-from trust_cache.studies.sweep.training import HeadsReport
+from trust_cache.heads.head_settings import SETTING_NAMES, TrainingSettings, read_configurations
+from trust_cache.heads.training_data import FitSettings, prepare
+from trust_cache.studies.sweep.sweep import Sweep, sweep
+from trust_cache.studies.sweep.sweep_choice import assess, choose_winners, label_cohort
+from trust_cache.studies.sweep.sweep_folder import ScoreFiles, read_record
+from trust_cache.studies.sweep.sweep_request import describe_space
+from trust_cache.studies.sweep.sweep_space import Space
+from trust_cache.studies.sweep.sweep_training import HeadsReport
 
 GRID = ["lambda_dismiss=0,0.5", "lr=1e-4,3e-3", "tau=closed-loop,0.1"]
 EPOCHS = 2
@@ -71,7 +69,7 @@ def done(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 def test_results_have_the_columns_and_rows_that_were_promised(done: Sweep) -> None:
     table = results(done.folder)
-    names = [f"point_{key}" if key in ("tau", "delta") else key for key in POINT_KEYS if key != "target"]
+    names = [f"point_{key}" if key == "tau" else key for key in POINT_KEYS if key != "target"]
     assert table.columns[: 3 + len(SETTING_NAMES) + len(names)] == [
         "setting", *SETTING_NAMES, "repeat", "target", *names,
     ]  # fmt: skip
@@ -92,7 +90,7 @@ def test_only_winners_have_evaluation_and_only_in_the_first_repeat(done: Sweep) 
     assert evaluated["winner"].all()
     assert evaluated["repeat"].to_list() == [0, 0]
     hidden = table.filter(pl.col("bound").is_null())
-    open_keys = {"configuration", "point_tau", "search_cases", "search_positives", "compared", "point_delta"}
+    open_keys = {"configuration", "point_tau", "search_cases", "search_positives", "compared", "delta"}
     closed = [name for name in table.columns[14:-6] if name not in open_keys]
     assert {"dismissed", "positives_dismissed", "cases", "recall", "auroc_case", "met", "reason"} <= set(
         closed
@@ -112,8 +110,8 @@ def test_the_winner_dismisses_most_search_cases_over_the_repeats(done: Sweep) ->
 
 def test_the_winners_certificate_is_what_certify_and_verify_find(done: Sweep) -> None:
     for target, winner in done.winners.items():
-        scores = done.folder / winner.scores_file
-        certificate = done.folder / winner.certificate_file
+        scores = done.folder / winner.scores
+        certificate = done.folder / winner.certificate
         assert verify(certificate, scores).holds
         (point,) = certify(scores, targets=[target], split=done.folder / "split.csv").points
         stated = json.loads(certificate.read_text())
@@ -136,16 +134,16 @@ def test_fit_heads_finds_the_winners_scores_again(done: Sweep, cache: Path, tmp_
     folder = fit_heads(cache, tmp_path / "run", configurations=configurations, epochs=EPOCHS).folder
     again = pl.read_csv(folder / "scores.csv", infer_schema=False)
     for target, winner in done.winners.items():
-        ours = pl.read_csv(done.folder / winner.scores_file, infer_schema=False)
+        ours = pl.read_csv(done.folder / winner.scores, infer_schema=False)
         theirs = again.filter(pl.col("configuration") == f"winner@{target}")
         assert ours.drop("configuration").equals(theirs.drop("configuration"))
-    assert (folder / "splits.csv").read_bytes() == (done.folder / "splits.csv").read_bytes()
+    assert (folder / "folds.csv").read_bytes() == (done.folder / "folds.csv").read_bytes()
 
 
 def test_searched_figures_are_those_of_the_scores(done: Sweep) -> None:
     """By plain Python from the winner's scores: threshold, search dismissal, and the same by fold."""
     winner = done.winners[0.95]
-    table = pl.read_csv(done.folder / winner.scores_file, schema_overrides={"case_id": pl.String})
+    table = pl.read_csv(done.folder / winner.scores, schema_overrides={"case_id": pl.String})
     part = dict(pl.read_csv(done.folder / "split.csv", infer_schema=False).iter_rows())
     cases: dict[str, list[float]] = {}
     for case, fold, label, score in table.select("case_id", "fold", "label", "score").iter_rows():
@@ -159,7 +157,7 @@ def test_searched_figures_are_those_of_the_scores(done: Sweep) -> None:
     )
     assert row["point_tau"].item() == tau
     assert row["search_dismissed"].item() == sum(score < tau for _, _, score in cases.values())
-    folds = pl.read_csv(done.folder / "folds.csv").filter(
+    folds = pl.read_csv(done.folder / "fold_results.csv").filter(
         (pl.col("setting") == winner.setting) & (pl.col("repeat") == 0) & (pl.col("target") == 0.95)
     )
     for fold in range(5):
@@ -172,7 +170,7 @@ def test_evaluation_labels_cannot_reach_the_choice(done: Sweep, cache: Path) -> 
     """With the scores as they are, permuting evaluation labels changes the certificate, never the winner."""
     settings = FitSettings({}, TrainingSettings(epochs=EPOCHS), repeats=REPEATS)
     work = prepare(open_cache(cache), settings, None)
-    names = ("splits.csv", "repeats/1/splits.csv")
+    names = ("folds.csv", "repeats/1/folds.csv")
     work = replace(work, folds=tuple(read_folds(done.folder / name, work.cases)[0] for name in names))
     record = read_record(done.folder)
     assert record is not None
@@ -184,10 +182,10 @@ def test_evaluation_labels_cannot_reach_the_choice(done: Sweep, cache: Path) -> 
         labels = work.cases.labels.copy()
         labels[chosen] = np.random.default_rng(1).permutation(labels[chosen])
         changed = replace(work, cases=replace(work.cases, labels=labels))
-        result = assess(record, terms_of(record), changed, ScoreFiles(done.folder, work), split)
+        result = assess(record, ScoreFiles(done.folder, changed), split)
         return choose_winners(record, result), result.outcomes, result.shown
 
-    as_it_is = assess(record, terms_of(record), work, files, split)
+    as_it_is = assess(record, files, split)
     winners, outcomes, shown = found(split.evaluation)
     assert winners == {target: winner.setting for target, winner in done.winners.items()}
     assert outcomes == as_it_is.outcomes
@@ -208,7 +206,7 @@ def test_threads_mapping_and_a_second_start_change_no_byte(done: Sweep, cache: P
 
 
 class InterruptedForTestError(Exception):
-    """Stands for whatever ends a sweep in the middle."""
+    """Any error that ends a sweep in the middle."""
 
 
 def stop_at(heads: float) -> object:
@@ -219,7 +217,7 @@ def stop_at(heads: float) -> object:
     return stop
 
 
-def test_an_interrupted_sweep_goes_on_where_it_stopped(done: Sweep, cache: Path, tmp_path: Path) -> None:
+def test_an_interrupted_sweep_resumes_where_it_stopped(done: Sweep, cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     for heads in (4, 8, 41, 77):
         with pytest.raises(InterruptedForTestError):
@@ -243,17 +241,17 @@ def test_an_extension_equals_all_at_once_but_for_the_looks(done: Sweep, cache: P
     assert results(out).drop(corrected).equals(results(done.folder).drop(corrected), null_equal=True)
     assert set(results(out)["compared"]) == {8 * 2 * 2}
     for name in (
-        "folds.csv",
+        "fold_results.csv",
         "split.csv",
-        "splits.csv",
-        "repeats/1/splits.csv",
+        "folds.csv",
+        "repeats/1/folds.csv",
         "winner/configurations.toml",
     ):
         assert (out / name).read_bytes() == (done.folder / name).read_bytes()
     for winner in second.winners.values():
-        assert verify(out / winner.certificate_file, out / winner.scores_file).holds
-        before = json.loads((done.folder / winner.certificate_file).read_text())
-        after = json.loads((out / winner.certificate_file).read_text())
+        assert verify(out / winner.certificate, out / winner.scores).holds
+        before = json.loads((done.folder / winner.certificate).read_text())
+        after = json.loads((out / winner.certificate).read_text())
         assert after["sweep"]["looks"] == 2
         assert after["bound"] == before["bound"]
         assert after["bound_corrected"] > before["bound_corrected"]
@@ -267,7 +265,7 @@ def test_extending_before_a_winner_was_seen_is_no_second_look(
     with pytest.raises(InterruptedForTestError):
         run(cache, out, space("lr=3e-3", "tau=0.1", "lambda_dismiss=0,0.5"), on_heads=stop_at(9))
     run(cache, out, space())
-    for name in ("results.csv", "results.parquet", "folds.csv", "certificates/winner@0.98.json"):
+    for name in ("results.csv", "results.parquet", "fold_results.csv", "certificates/winner@0.98.json"):
         assert (out / name).read_bytes() == (done.folder / name).read_bytes()
 
 
@@ -280,7 +278,7 @@ def test_more_draws_train_only_the_new_ones(cache: Path, tmp_path: Path) -> None
     assert len(twice.record.settings) == 2
 
 
-def test_shown_evaluation_is_marked_for_good(done: Sweep, cache: Path, tmp_path: Path) -> None:
+def test_shown_evaluation_is_marked_permanently(done: Sweep, cache: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(done.folder, tmp_path / "sweep"))
     shown = run(cache, out, space(), show_evaluation=True)
     table = results(out)
@@ -302,9 +300,9 @@ def test_shown_evaluation_is_marked_for_good(done: Sweep, cache: Path, tmp_path:
     assert table.filter(~pl.col("evaluation_shown"))["setting"].n_unique() == 1
     assert later.record.looks[-1].after_showing
     for winner in later.winners.values():
-        stated = json.loads((out / winner.certificate_file).read_text())
+        stated = json.loads((out / winner.certificate).read_text())
         assert stated["sweep"]["evaluation_shown_before"]
-        assert verify(out / winner.certificate_file, out / winner.scores_file).holds
+        assert verify(out / winner.certificate, out / winner.scores).holds
 
 
 @pytest.mark.parametrize(
@@ -341,7 +339,7 @@ def test_another_cache_or_split_is_refused(done: Sweep, tmp_path: Path, cache: P
         run(cache, out)
 
 
-def test_damage_is_named_and_mended(done: Sweep, cache: Path, tmp_path: Path) -> None:
+def test_damage_is_named_and_fixed(done: Sweep, cache: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(done.folder, tmp_path / "sweep"))
     (file,) = out.glob("scores/*/repeat-1-fold-3.safetensors")
     whole = file.read_bytes()
@@ -373,12 +371,12 @@ def test_a_diverged_setting_costs_itself_alone(done: Sweep, cache: Path, tmp_pat
 
 def test_all_settings_diverged(cache: Path, tmp_path: Path) -> None:
     done = run(cache, tmp_path / "sweep", space("lr=1e30"), repeats=1)
-    assert (done.winners, done.diverged) == ({}, 1)
+    assert (done.winners, done.counts.diverged) == ({}, 1)
     assert not (done.folder / "certificates").exists()
 
 
 def test_places_where_no_sweep_can_be(cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no sweep to go on with"):
+    with pytest.raises(InputError, match="no sweep to resume"):
         run(cache, tmp_path / "none")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")

@@ -5,7 +5,7 @@
   const cohorts = read("explorer-data");
   const state = { cohort: 0, series: 0, stop: 0 };
 
-  // Every number comes with the page: nothing is computed here but the product with the fee.
+  // Every number is in the page; the script only multiplies by the fee.
   const set = (id, text, value) => {
     const element = at(id);
     element.textContent = text;
@@ -25,7 +25,7 @@
       + (here.length ? " (" + names.join(", ") + ")" : "") + ". "
       + series().dismissal[state.stop] + " dismissed; with " + cohort().confidence + " confidence at most "
       + series().bound_text[state.stop] + " of those have cancer"
-      + (here.length ? "." : ", had this threshold been fixed beforehand."));
+      + (here.length ? "." : ", if this threshold had been fixed in advance."));
     document.querySelectorAll("#jumps button").forEach((button) => {
       button.setAttribute("aria-pressed", String(button.dataset.stop === String(state.stop)));
     });
@@ -70,7 +70,7 @@
     threshold.setAttribute("aria-valuetext", s.tau_text[state.stop] + ", " + s.dismissal[state.stop] + " dismissed");
     set("threshold-text", s.tau_text[state.stop]);
     at("threshold-text").dataset.tau = String(s.tau[state.stop]);
-    // Several targets can be one threshold: the one that was asked for stays.
+    // Several targets can share a threshold: the chosen one stays.
     const kept = s.targets[target.valueAsNumber] === state.stop ? target.valueAsNumber : strictestTarget();
     if (kept >= 0) target.value = String(kept);
     const text = kept >= 0 ? cohort().targets[kept] : "below " + cohort().targets[0];
@@ -83,10 +83,10 @@
     const saved = series().saved[state.stop];
     const valid = Number.isFinite(fee) && fee >= 0;
     at("economics").classList.toggle("filled", valid);
-    set("cost", saved + (readers === 1 ? "" : " × " + readers) + " readings saved per 1,000 examinations" + (valid
+    set("cost", saved + (readers === 1 ? "" : " × " + readers) + " readings saved per 1,000 cases" + (valid
       ? " × " + fee.toLocaleString("en") + " = "
         + (Number(saved) * readers * fee).toLocaleString("en", { maximumFractionDigits: 0 })
-      : "; enter a fee to see what they cost."));
+      : "; enter a fee to see their cost."));
   }
 
   function show() {
@@ -154,7 +154,7 @@
     choose(select.value);
   }
 
-  // A drawn chart stands beside the still one, which stays for print and for those without scripts.
+  // The static chart stays in the page, for print and for browsers without scripts.
   function draw(element, spec) {
     const live = element.appendChild(document.createElement("div"));
     live.className = "live";

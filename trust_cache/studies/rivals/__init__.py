@@ -1,1 +1,1 @@
-"""Rivals under matched conditions: other scores and other threshold rules on the same cases and splits."""
+"""Rivals: other score models and other threshold rules on the same cases, folds and split."""

@@ -1,0 +1,150 @@
+"""The commands simulate and cache info, verify, convert, subset, import."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache.base.errors import InputError
+from trust_cache_cli.options import (
+    AsJson,
+    AugmentedViews,
+    CacheArgument,
+    Like,
+    OutCache,
+    Seed,
+    command,
+    command_group,
+)
+from trust_cache_cli.output import say, show_json, show_list
+
+if TYPE_CHECKING:
+    from trust_cache.cache.cache_reader import Cache
+
+
+DAMAGED = 1
+app, caches = command_group(), command_group()
+app.add_typer(caches, name="cache", help="Inspect, verify, copy and import caches of features.")
+
+
+@command(
+    app,
+    "simulate --like nlbs --out nlbs.zarr",
+    "simulate --like rsna --out rsna.h5 --views 4 --seed 1",
+)
+def simulate(
+    like: Like,
+    out: OutCache,
+    views: AugmentedViews = 8,
+    seed: Seed = 0,
+    truth_seed: Annotated[
+        int, typer.Option(help="Seed of the true direction, which several cohorts may share.")
+    ] = 0,
+    cases: Annotated[
+        int | None, typer.Option(metavar="N", help="The number of cases. [as in the data set]")
+    ] = None,
+) -> None:
+    """Write a cache of synthetic features with a known truth, in the shape of a public data set."""
+    from trust_cache.synthetic.feature_cohort import simulate_cache
+
+    _say_written(simulate_cache(like, out, views=views, seed=seed, truth_seed=truth_seed, cases=cases))
+    say(f"Synthetic data: the results have no clinical meaning. Next: trust-cache fit-heads {out} --out run/")
+
+
+@command(caches, "cache info cache.zarr")
+def info(cache: CacheArgument, json: AsJson = False) -> None:
+    """Print what a cache contains and how its features were made."""
+    from trust_cache.cache.cache_reader import open_cache, shown
+    from trust_cache.cache.verify_cache import cache_info
+
+    found = asdict(cache_info(open_cache(cache)))
+    if json:
+        show_json(found)
+        return
+    fingerprint, lacking = found.pop("fingerprint"), found.pop("lacking")
+    found["lacking"] = f"{len(lacking)} images ({shown(list(lacking))})" if lacking else "no images"
+    show_list(cache, (f"{name}: {value}" for name, value in found.items()))
+    show_list("made by", (f"{name}: {value}" for name, value in fingerprint.items()))
+
+
+@command(caches, "cache verify cache.zarr")
+def verify(cache: CacheArgument, json: AsJson = False) -> None:
+    """Verify all checksums of a cache and list mismatches; exit code 1 if there are any."""
+    from trust_cache.cache.verify_cache import verify_cache
+
+    problems = verify_cache(cache)
+    if json:
+        show_json([asdict(problem) for problem in problems])
+    elif problems:
+        show_list(f"{cache} is damaged:", (problem.sentence for problem in problems))
+    else:
+        say(f"{cache} is intact: all checksums match.", style="green")
+    if problems:
+        raise typer.Exit(DAMAGED)
+
+
+@command(caches, "cache convert cache.zarr --out cache.h5")
+def convert(cache: CacheArgument, out: OutCache) -> None:
+    """Copy a cache to another place or format, bit for bit."""
+    from trust_cache.cache.copy_cache import convert_cache
+
+    _say_written(convert_cache(cache, out))
+
+
+@command(caches, "cache subset cache.zarr --out left.zarr --where laterality=L")
+def subset(
+    cache: CacheArgument,
+    out: OutCache,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Keep images with this value; may be repeated."),
+    ] = None,
+    present: Annotated[
+        bool, typer.Option("--present", help="Leave out images that have no features.")
+    ] = False,
+) -> None:
+    """Copy some of the images of a cache into a new one."""
+    from trust_cache.cache.copy_cache import subset_cache
+
+    pairs = dict(_pair(word) for word in where or [])
+    _say_written(subset_cache(cache, out, pairs, present_only=present))
+
+
+@command(caches, "cache import features.npz --manifest manifest.csv --out cache.zarr", name="import")
+def import_(
+    features: Annotated[
+        Path,
+        typer.Argument(help="A .npy file, or a .npz with `features`: [image, dim] or [image, view, dim]."),
+    ],
+    manifest: Annotated[
+        Path, typer.Option(metavar="FILE", help="The manifest, its rows in the order of the features.")
+    ],
+    out: OutCache,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The encoder that made them; `external` needs two caches of the same encoder.",
+        ),
+    ] = None,
+) -> None:
+    """Make a cache of imported features."""
+    from trust_cache.cache.copy_cache import import_features
+
+    _say_written(import_features(features, manifest, out, encoder=encoder))
+
+
+def _pair(word: str) -> tuple[str, str]:
+    column, equals, value = word.partition("=")
+    if not equals:
+        raise InputError(f"where: expected COLUMN=VALUE, found {word!r}")
+    return column, value
+
+
+def _say_written(cache: "Cache") -> None:
+    cases = cache.manifest["case_id"].n_unique()
+    say(
+        f"Written to {cache.source}: {cache.images:,} images of {cases:,} cases,"
+        f" 1 clean + {cache.views - 1} augmented views, {cache.dim} features."
+    )

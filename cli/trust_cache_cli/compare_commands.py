@@ -1,0 +1,174 @@
+"""The commands compare and rivals."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache.base.errors import InputError
+from trust_cache_cli.options import (
+    TARGETS,
+    AsJson,
+    Delta,
+    Epochs,
+    Folds,
+    LowMemory,
+    OutFolder,
+    Seed,
+    SplitFile,
+    Targets,
+    Threads,
+    command,
+    command_group,
+    names,
+)
+from trust_cache_cli.output import bar, note_kept, say, show_json, show_list, show_table, warn
+
+if TYPE_CHECKING:
+    from trust_cache.studies.rivals.rivals import RivalsStudy
+
+
+app = command_group()
+
+
+@command(
+    app,
+    "compare run/ --out compare/",
+    "compare scores.csv --out compare/ --reference fixed-tau --target 0.95",
+    "compare run/ --out compare/ --swaps 20000 --resamples 20000 --json",
+)
+def compare(
+    scores: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder (fit-heads, external), or a CSV with configuration, case_id, label, score."
+        ),
+    ],
+    out: OutFolder,
+    target: Targets = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The configuration that the others are compared with. [closed-loop, else the first]",
+        ),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(metavar="B", help="Resamples of the cases, for the interval.")
+    ] = 2_000,
+    swaps: Annotated[int, typer.Option(metavar="B", help="Random swaps, for the test.")] = 2_000,
+    seed: Seed = 0,
+    resplits: Annotated[
+        int, typer.Option(metavar="R", help="Random search/evaluation splits, to count missed targets.")
+    ] = 200,
+    json: AsJson = False,
+) -> None:
+    """Test whether one configuration dismisses more than another at the same recall.
+
+    Prints a test and an interval on all cases, with the spread over the run's repeats and over single
+    splits. The data often cannot decide: that is a result.
+    """
+    from trust_cache.base.files import refuse_unknown
+    from trust_cache.studies.compare.compare import compare as compare_scores
+    from trust_cache.studies.compare.compare_folder import OWN, write_comparison
+    from trust_cache.studies.compare.verdicts import all_tables
+
+    refuse_unknown(out, own=OWN)
+    with bar("resplits", resplits) as shown:
+        comparison = compare_scores(
+            scores,
+            targets=tuple(target or TARGETS),
+            reference=reference,
+            resamples=resamples,
+            swaps=swaps,
+            seed=seed,
+            resplits=resplits,
+            advance=shown.advance,
+        )
+    note_kept(out, write_comparison(comparison, out))
+    warn(comparison.warnings)
+    if json:
+        show_json(comparison.as_document())
+        return
+    for table in all_tables(comparison):
+        show_table(table)
+    show_list("In words", (item.sentence for item in comparison.contrasts))
+    show_list("What this does not say", comparison.limits)
+    say(f"Written to {out}.")
+
+
+@command(
+    app,
+    "rivals cache.zarr --out rivals/",
+    "rivals cache.zarr --out rivals/ --models ce,closed-loop,selectivenet --level 0.02",
+    "rivals --scores run/ --out rivals/ --target 0.95 --rules recall,crc,ltt --json",
+)
+def rivals(
+    out: OutFolder,
+    cache: Annotated[
+        str | None, typer.Argument(help="A cache of features: a .zarr folder or URL, or an .h5 file.")
+    ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Instead of a cache: a run folder or a scores.csv; nothing is trained."
+        ),
+    ] = None,
+    target: Targets = None,
+    level: Annotated[
+        float, typer.Option(metavar="P", help="The cancer rate among the dismissed to stay below.")
+    ] = 0.01,
+    delta: Delta = 0.01,
+    seed: Seed = 0,
+    split: SplitFile = None,
+    folds: Folds = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Score models, separated by commas. [all]")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Threshold rules, separated by commas. [all]")
+    ] = None,
+    epochs: Epochs = 20,
+    threads: Threads = None,
+    low_memory: LowMemory = False,
+    json: AsJson = False,
+) -> None:
+    """Compare score models and threshold rules on the same cases, folds and split.
+
+    Score models: the paper's ce and closed-loop heads, logistic regression, SelectiveNet's selection head,
+    conformal risk training. Rules: the paper's, conformal risk control, RCPS, Learn then Test, SGR. A rule
+    that finds no threshold prints how many positives or dismissed cases it needs; that is a result.
+    """
+    from trust_cache.base.files import refuse_unknown
+    from trust_cache.studies.rivals.rival_rules import RivalSettings
+    from trust_cache.studies.rivals.rivals import study_cache, study_scores
+    from trust_cache.studies.rivals.rivals_folder import OWN, as_document, write_study
+
+    if (cache is None) == (scores is None):
+        raise InputError("expected a cache or --scores, found " + ("both" if cache else "neither"))
+    if scores is not None and (folds is not None or models is not None):
+        raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
+    named = {"models": names(models), "rules": names(rules)}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    settings = RivalSettings(tuple(target or TARGETS), level, delta, seed, epochs=epochs, **chosen)
+    refuse_unknown(out, own=OWN)
+    if cache is None:
+        study = study_scores(scores or Path(), settings, split=split)
+    else:
+        with bar("fitting score models", settings.steps) as shown:
+            study = study_cache(
+                cache, settings, split=split, folds=folds, threads=threads, low_memory=low_memory,
+                advance=shown.advance,
+            )  # fmt: skip
+    note_kept(out, write_study(study, out))
+    warn(study.warnings)
+    show_json(as_document(study)) if json else _show_study(study, out)
+
+
+def _show_study(study: "RivalsStudy", out: Path) -> None:
+    from trust_cache.studies.rivals.rivals_folder import promises, rivals_table
+
+    show_table(rivals_table(study))
+    show_list("What each rule promises", promises(study))
+    show_list("What this does not say", study.limits)
+    say(f"Written to {out}.")

@@ -1,0 +1,184 @@
+"""The commands weights and extract."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache_cli.options import (
+    AugmentedViews,
+    ClusterOptions,
+    Encoder,
+    ImageSize,
+    Seed,
+    command,
+    command_group,
+)
+from trust_cache_cli.output import Bar, bar, note, say, warn
+
+if TYPE_CHECKING:
+    from trust_cache.cache.extract.extract import ExtractionStart, ExtractRun
+    from trust_cache.cache.extract.progress_meter import Meter
+    from trust_cache.cache.extract.shard_work import ShardReport
+
+
+SOME_FAILED = 1
+_LOGGER = logging.getLogger("trust_cache.extract")
+app = command_group()
+
+
+@command(
+    app,
+    "weights b5-model-best-epoch-7.tar --out encoder.safetensors",
+    "weights resnet50.safetensors --encoder resnet50 --out resnet50-encoder.safetensors",
+)
+def weights(
+    checkpoint: Annotated[Path, typer.Argument(help="Mammo-CLIP's archive, or another checkpoint.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The safetensors file to write.")],
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The timm model that tensors with timm's names belong to."),
+    ] = None,
+) -> None:
+    """Convert a checkpoint to safetensors, without running any code in it.
+
+    Takes Mammo-CLIP's released archive, a state dict of efficientnet_pytorch's B5, or a timm model's weights.
+    """
+    from trust_cache.encoders.convert_weights import convert_weights
+
+    done = convert_weights(checkpoint, out, encoder=encoder)
+    for message in done.notes:
+        note(f"note: {message}")
+    record = done.record
+    say(f"Written to {out}: {done.tensors} tensors of {record.encoder}, padding {record.padding}.")
+    say(f"  sha256 of {checkpoint.name}: {record.source_sha256}")
+    say(f"  sha256 of {out.name}: {done.sha256}")
+
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """How the work is divided."""
+
+    shard_images: Annotated[
+        int | None, typer.Option(metavar="N", help="Images per shard of the cache. [32]")
+    ] = None
+    batch: Annotated[
+        int | None, typer.Option(metavar="N", help="Views per encoder batch. [cuda 16, cpu 4]")
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Decoding threads per process. [cores, at most 8]")
+    ] = None
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of processes. [one per device]")
+    ] = None
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile the encoder with torch.")] = False
+
+
+@command(
+    app,
+    "extract png/manifest.csv --weights encoder.safetensors --out cache.zarr --views 8",
+    "extract png/manifest.csv --weights encoder.safetensors --out cache.zarr --device cuda:0,cuda:1",
+    "extract s3://b/png/manifest.csv --weights /nfs/encoder.safetensors --out s3://b/cache.zarr"
+    " --scheduler tcp://host:8786 --resources GPU=1",
+    "extract png/manifest.csv --weights random --out trial.zarr --image-size 152x92 --views 2",
+)
+def extract(
+    manifest: Annotated[str, typer.Argument(help="The manifest in the folder of PNGs; a path or a URL.")],
+    weights: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="A file from `trust-cache weights`, or the word random."),
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="CACHE", help="The cache to write or to resume; a path or a URL.")
+    ],
+    speed: SpeedOptions,
+    cluster: ClusterOptions,
+    views: AugmentedViews = 8,
+    encoder: Encoder = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, or several: cuda:0,cuda:1.")
+    ] = "auto",
+    image_size: ImageSize = "1520x912",
+    seed: Seed = 0,
+) -> None:
+    """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
+
+    Resumes an existing cache if everything that affects features is the same. Images that fail are listed in
+    failures.csv in the cache, and the exit code is then 1. The others are finished, and the next start
+    tries the failed ones again.
+    """
+    from trust_cache.cache.extract.extract import extract as extract_all
+    from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
+    from trust_cache.encoders.known_encoders import DEFAULT_ENCODER
+
+    settings = ExtractSettings(
+        weights=weights,
+        encoder=encoder or DEFAULT_ENCODER,
+        views=views,
+        image_size=parse_image_size(image_size),
+        seed=seed,
+        device=device,
+        **vars(speed),
+    )
+    with bar("extracting") as shown:
+        progress = _Progress(shown)
+        run = extract_all(
+            manifest,
+            out,
+            settings,
+            cluster=cluster.cluster(),
+            on_start=progress.start,
+            on_shard=progress.add,
+        )
+    _say_run(run, progress.meter)
+
+
+class _Progress:
+    """How far the extraction is, how fast, and what takes the time: as a bar, and as lines of a log."""
+
+    meter: "Meter"
+
+    def __init__(self, shown: Bar) -> None:
+        self._bar = shown
+
+    def start(self, start: "ExtractionStart") -> None:
+        from trust_cache.cache.extract.progress_meter import Meter
+
+        warn(start.warnings)
+        self.meter = Meter(start.images, start.images_before, start.processes)
+        self._bar.start(start.images, start.images_before)
+
+    def add(self, report: "ShardReport") -> None:
+        meter = self.meter
+        meter.add(report)
+        left = duration(meter.seconds_left)
+        self._bar.show(meter.done, meter.images, f"{meter.words()}, {left} left")
+        _LOGGER.info("%d of %d images, %s, %s left", meter.done, meter.images, meter.words(), left)
+
+
+def _say_run(run: "ExtractRun", meter: "Meter") -> None:
+    if run.identity.random:
+        warn([f"{run.out}: random weights: the features are meaningless"])
+    say(
+        f"Written to {run.out}: {run.images_done:,} of {run.layout.images:,} images"
+        f" ({run.images_before:,} of them before), 1 clean + {run.layout.views - 1} augmented views,"
+        f" {run.layout.dim} features."
+    )
+    if run.images_done > run.images_before:
+        say(f"{meter.words()}.")
+    if run.failures:
+        say(f"{len(run.failures):,} images failed: {run.failures_file} lists the reasons.")
+        say(f"The next start tries them again; trust-cache cache subset {run.out} --present leaves them out.")
+        raise typer.Exit(SOME_FAILED)
+    say(f"Next: trust-cache fit-heads {run.out} --out run/")
+
+
+def duration(seconds: float | None) -> str:
+    """Write seconds as h:mm:ss."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

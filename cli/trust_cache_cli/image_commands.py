@@ -1,0 +1,156 @@
+"""The commands preprocess and images show, synthesize."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trust_cache.base.errors import InputError
+from trust_cache_cli.options import AsJson, ClusterOptions, Like, Seed, Workers, command, command_group
+from trust_cache_cli.output import bar, say, show_json, warn
+
+SOME_FAILED = 1
+_WARNINGS_SHOWN = 5
+app, images = command_group(), command_group()
+app.add_typer(images, name="images", help="Show the steps of an image; make synthetic DICOMs.")
+
+
+@command(
+    app,
+    "preprocess manifest.csv --out png/ --sheet sheet.png",
+    "preprocess s3://bucket/manifest.csv --out s3://bucket/png --scheduler tcp://host:8786",
+)
+def preprocess(
+    manifest: Annotated[str, typer.Argument(help="A manifest of DICOM files; a path or a URL.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="The folder of PNGs to write; a path or a URL.")],
+    cluster: ClusterOptions,
+    workers: Workers = None,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet of the results.")
+    ] = None,
+) -> None:
+    """Convert every DICOM of a manifest to a canonical 16-bit breast PNG.
+
+    Resumes an interrupted run. Images that fail are listed in failures.csv, and the exit code is then 1; the
+    others are finished.
+    """
+    from trust_cache.base.places import join, list_names
+    from trust_cache.images.contact_sheet import write_sheet
+    from trust_cache.images.preprocess import preprocess as preprocess_all
+
+    with bar("preprocessing") as shown:
+        run = preprocess_all(
+            manifest,
+            out,
+            workers=cluster.cluster() or workers or os.cpu_count() or 1,
+            on_start=shown.start,
+            advance=shown.advance,
+        )
+    warn(run.warnings[:_WARNINGS_SHOWN])
+    if len(run.warnings) > _WARNINGS_SHOWN:
+        warn([f"and {len(run.warnings) - _WARNINGS_SHOWN} more warnings of this kind"])
+    if sheet is not None:
+        write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
+    good = run.images - len(run.failures)
+    say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.")
+    if run.failures:
+        say(f"{len(run.failures):,} failed: {join(out, 'failures.csv')} lists the reasons.")
+        raise typer.Exit(SOME_FAILED)
+
+
+@command(images, "images show image.dcm --out steps.png")
+def show(
+    file: Annotated[Path, typer.Argument(help="A DICOM mammogram.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The picture to write (.png).")],
+    laterality: Annotated[
+        str | None, typer.Option(metavar="L|R", help="Which breast it is. [from the header, else L]")
+    ] = None,
+) -> None:
+    """Write the steps of one image side by side: decoded, mask, crop."""
+    from trust_cache.base.files import write_file
+    from trust_cache.images.contact_sheet import draw_steps
+    from trust_cache.images.dicom_file import read_dataset
+    from trust_cache.images.image_failures import ImageError
+    from trust_cache.images.picture import cut_breast, prepare_image, tagged_laterality
+    from trust_cache.images.picture_folder import ImageSettings
+    from trust_cache.images.png_files import encode_png
+
+    settings = ImageSettings()
+    try:
+        dataset = read_dataset(file)
+        prepared = prepare_image(dataset, laterality or tagged_laterality(dataset) or "L", settings)
+    except ImageError as error:
+        raise InputError(f"{file}: {error}") from error
+    warn(prepared.warnings)
+    try:
+        processed = cut_breast(prepared, settings)
+    except ImageError as error:
+        write_file(out, encode_png(draw_steps(prepared, None)))
+        raise InputError(f"{file}: {error}; {out} shows the decoded image") from error
+    write_file(out, encode_png(draw_steps(prepared, processed)))
+    rows, columns = processed.png_pixels.shape
+    say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {processed.decoder}.")
+
+
+@command(
+    images,
+    "images synthesize --like rsna --cases 150 --out synthetic/",
+    "images synthesize --like nlbs --cases 20 --out synthetic/ --size full --broken 0.1",
+)
+def synthesize(
+    like: Like,
+    cases: Annotated[
+        int, typer.Option(metavar="N", help="The number of cases, each with four or more images.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files and their metadata.")],
+    seed: Seed = 0,
+    size: Annotated[
+        str, typer.Option(metavar="small|full", help="Images of about 280x220 pixels, or of the real sizes.")
+    ] = "small",
+    prevalence: Annotated[float, typer.Option(metavar="P", help="The share of cases with a lesion.")] = 0.3,
+    contrast: Annotated[
+        float, typer.Option(metavar="C", help="How much brighter than tissue a lesion is, 0 to 1.")
+    ] = 0.35,
+    broken: Annotated[
+        float, typer.Option(metavar="P", help="The share of files broken on purpose, listed in broken.csv.")
+    ] = 0.0,
+    workers: Workers = None,
+    json: AsJson = False,
+) -> None:
+    """Make synthetic mammograms as DICOM files, in the layout of a public data set."""
+    from trust_cache.synthetic.image_cohort import CohortSettings, plan_cohort, synthesize_cohort
+
+    settings = CohortSettings(
+        like=like,
+        cases=cases,
+        seed=seed,
+        size=size,
+        prevalence=prevalence,
+        lesion_contrast=contrast,
+        broken=broken,
+    )
+    with bar("drawing", len(plan_cohort(settings))) as shown:
+        cohort = synthesize_cohort(settings, out, workers=workers, advance=shown.advance)
+    positive = len({image.case_id for image in cohort.images if image.label})
+    if json:
+        show_json(
+            {
+                "folder": str(cohort.folder),
+                "metadata": str(cohort.metadata),
+                "images": len(cohort.images),
+                "cases": cases,
+                "positive_cases": positive,
+                "broken": cohort.broken,
+            }
+        )
+        return
+    damaged = f" {len(cohort.broken)} files are broken: see {out / 'broken.csv'}." if cohort.broken else ""
+    say(
+        f"Written to {out}: {len(cohort.images):,} images of {cases:,} cases, {positive:,} of them with a"
+        f" lesion.{damaged}"
+    )
+    say(
+        "Synthetic images: results from them have no clinical meaning. Next:"
+        f" trust-cache manifest {like} {cohort.metadata} --images {out} --out manifest.csv"
+    )

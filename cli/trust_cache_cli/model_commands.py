@@ -1,0 +1,293 @@
+"""The commands export-model, triage and monitor."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trust_cache_cli.options import AsJson, RunArgument, Threads, Workers, command, command_group
+from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, warn
+
+if TYPE_CHECKING:
+    from trust_cache.clinic.model_folder import StoredModel
+    from trust_cache.clinic.triage import Triage, TriageSettings
+
+
+CONTRADICTED = 1
+SOME_FAILED = 1
+DISCLAIMER = "Research tool, not a medical device: make no decision about a person from this list."
+app = command_group()
+
+
+@command(
+    app,
+    "export-model run/ --configuration closed-loop --out model/",
+    "export-model external/ --configuration closed-loop --out model/ --target 0.95",
+    name="export-model",
+)
+def export_model(
+    run: RunArgument,
+    configuration: Annotated[str, typer.Option(metavar="NAME", help="One of the run's configurations.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The model folder to write.")],
+    target: Annotated[float, typer.Option(metavar="R", help="The recall that the threshold keeps.")] = 0.98,
+    cache: Annotated[
+        str | None,
+        typer.Option(metavar="CACHE", help="The cache it was trained on. [the path in the run folder]"),
+    ] = None,
+    test_cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CACHE",
+            help="For an external run: the cache it was scored on. [the path in the run folder]",
+        ),
+    ] = None,
+    certified: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For an external run: its certificates. [certified/ in the run]"),
+    ] = None,
+    threads: Threads = None,
+    json: AsJson = False,
+) -> None:
+    """Write one head with its threshold to a model folder for `triage`.
+
+    From a run of `fit-heads` the head is trained again on the whole cache and is not certified, because no
+    unseen case is left. From a run of `external` it is the same head, with its certificate if the target was
+    met. `certify --model` certifies a model on new cases.
+    """
+    from trust_cache.clinic.export_model import export_model as export
+
+    with bar("training epochs") as shown:
+        made = export(
+            run,
+            out,
+            configuration=configuration,
+            target=target,
+            cache=cache,
+            test_cache=test_cache,
+            certified=certified,
+            threads=threads,
+            on_epoch=shown.show,
+        )
+    warn(made.warnings)
+    note_kept(out, made.kept, "another model")
+    show_json(_document(made.stored)) if json else _show(made.stored)
+
+
+def _document(stored: "StoredModel") -> dict[str, object]:
+    model = stored.model
+    return {
+        "folder": str(stored.folder),
+        "sha256": stored.sha256,
+        "configuration": model.configuration,
+        "origin": model.origin,
+        "tau": model.threshold.tau,
+        "target": model.threshold.target,
+        "chosen_by": model.threshold.chosen_by,
+        "certified": model.certified,
+        "bound": None if model.certificate is None else model.certificate.bound,
+    }
+
+
+def _show(stored: "StoredModel") -> None:
+    from trust_cache.base.text_tables import confidence, percent, whole_percent
+
+    model = stored.model
+    threshold = "no threshold" if model.threshold.tau is None else f"tau {model.threshold.tau:.6g}"
+    say(
+        f"Written to {stored.folder}: the {model.configuration} head ({model.origin}), {threshold} for"
+        f" {whole_percent(model.threshold.target)} recall, chosen by {model.threshold.chosen_by}."
+    )
+    if model.certificate is None:
+        say(
+            "Not certified: triage writes review for every case. Certify it on cases it was not trained on:"
+            f" trust-cache certify --model {stored.folder} --cache new.zarr --out certified/ --attach"
+        )
+        return
+    bound, sure = percent(model.certificate.bound), confidence(model.certificate.delta)
+    say(f"Certified: with {sure} confidence at most {bound} of dismissed cases like those have cancer.")
+
+
+@command(
+    app,
+    "monitor worklist.csv --outcomes outcomes.csv --model model/",
+    "monitor worklist.csv --outcomes outcomes.csv --model model/ --history looks.json --json",
+)
+def monitor(
+    worklists: Annotated[list[Path], typer.Argument(help="Worklists from `triage`.")],
+    outcomes: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A CSV with case_id, label (1: cancer) and, if known, date."),
+    ],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="The model folder that decided.")],
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The record of all looks; keep it, because without it the count restarts."
+            " [WORKLIST.looks.json in the folder of the first worklist]",
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="One minus the confidence over all looks. [the certificate's]"),
+    ] = None,
+    looks_before: Annotated[
+        int, typer.Option(metavar="N", help="Earlier looks that are not in the history.")
+    ] = 0,
+    json: AsJson = False,
+) -> None:
+    """Recompute a certificate's bound as outcomes of dismissed cases arrive.
+
+    Dismissed cases without an outcome are counted, and bounded as if each had cancer. Look j spends
+    delta / (j (j + 1)), so that all looks together keep the confidence; plan the dates of the looks
+    beforehand, not by their results. Exit code 1 if the outcomes contradict the certificate. This is a
+    research tool, not a medical device.
+    """
+    from trust_cache.clinic.monitor import monitor as look_at
+    from trust_cache.clinic.monitor import sentences
+
+    found = look_at(worklists, outcomes, model, history=history, delta=delta, looks_before=looks_before)
+    warn(found.warnings)
+    if found.repeated:
+        note(f"the same data as at look {found.look.number}: no more delta is spent")
+    if json:
+        show_json(found.as_document())
+    else:
+        show_list(f"Look {found.look.number}: {found.look.status}", sentences(found))
+        say(f"Recorded in {found.history}. Research tool: not a medical device.")
+    if found.look.status == "contradicted":
+        raise typer.Exit(CONTRADICTED)
+
+
+@dataclass(frozen=True)
+class TriageOptions:
+    """How to triage, apart from the model."""
+
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The weights of the model's encoder. [random, if the model's are]",
+        ),
+    ] = None
+    require: Annotated[
+        str, typer.Option(metavar="PROJECTIONS", help="The projections that make a case complete.")
+    ] = "L-CC,L-MLO,R-CC,R-MLO"
+    uncertified: Annotated[
+        bool,
+        typer.Option(
+            "--uncertified", help="Dismiss with a model that has no certificate; every row records it."
+        ),
+    ] = False
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE", help="auto, cpu or cuda; auto: the device that the model was made on."
+        ),
+    ] = "auto"
+    workers: Workers = None
+
+    def settings(self) -> "TriageSettings":
+        """Return the settings that the options mean."""
+        from trust_cache.clinic.incoming_cases import parse_required
+        from trust_cache.clinic.triage import TriageSettings
+
+        return TriageSettings(
+            weights=self.weights,
+            required=parse_required(self.require),
+            uncertified=self.uncertified,
+            device=self.device,
+            workers=self.workers if self.workers is not None else os.cpu_count() or 1,
+        )
+
+
+@command(
+    app,
+    "triage dicoms/ --model model/ --weights encoder.safetensors --out worklist.csv",
+    "triage new.csv --model model/ --weights encoder.safetensors --out worklist.csv",
+    "triage dicoms/ --model model/ --out worklist.csv --uncertified --device cpu --json",
+)
+def triage(
+    dicoms: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of DICOM files, grouped by StudyInstanceUID, laterality and ViewPosition;"
+            " or a manifest of them (.csv) with case_id, laterality, projection, path."
+        ),
+    ],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="A model folder from export-model.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The worklist to write (.csv).")],
+    options: TriageOptions,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Read cases and projections from this table; paths are relative to DICOMS."
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Score new cases with a model and write a worklist: dismiss or review.
+
+    **A research tool, not a medical device.** A case with any failed, missing or unexpected image is never
+    dismissed; the column reason explains it. Without a certificate every case is review, unless
+    --uncertified. An encoder or preprocessing that differs from the model's, and a model folder with any
+    changed byte, are refused. Resumes an interrupted start. Exit code 1 if some cases could not be scored.
+    """
+    from trust_cache.clinic.triage import triage as triage_all
+
+    settings = options.settings()
+    note(DISCLAIMER)
+    with bar("cases") as shown:
+        done = triage_all(
+            dicoms, model, out, settings, manifest=manifest, on_start=shown.start, advance=shown.advance
+        )
+    note_kept(out, done.kept, "another worklist")
+    if done.resumed:
+        note(f"{done.resumed:,} cases were finished before and reused")
+    warn(done.warnings)
+    if json:
+        show_json(_triage_document(done))
+    else:
+        _show_triage(done)
+    if done.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _triage_document(done: "Triage") -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "worklist": str(done.out),
+        **_counts(done),
+        "drift": asdict(done.drift),
+        "warnings": list(done.warnings),
+        "rows": [asdict(row) for row in done.rows],
+    }
+
+
+def _counts(done: "Triage") -> dict[str, int]:
+    return {
+        "cases": len(done.rows),
+        "dismissed": sum(row.decision == "dismiss" for row in done.rows),
+        "incomplete": sum(not row.complete for row in done.rows),
+        "failed": done.failed,
+    }
+
+
+def _show_triage(done: "Triage") -> None:
+    counts = _counts(done)
+    say(
+        f"Written to {done.out}: {counts['cases']:,} cases, {counts['dismissed']:,} dismiss,"
+        f" {counts['cases'] - counts['dismissed']:,} review.",
+    )
+    if counts["incomplete"]:
+        say(
+            f"{counts['incomplete']:,} are incomplete and therefore review ({counts['failed']:,} with an"
+            " image that could not be scored): the column reason explains each.",
+        )
+    if done.rows and not done.rows[0].certified:
+        dismissed = "dismissed without a certificate" if counts["dismissed"] else "everything is review"
+        say(f"The model has no certificate: {dismissed}.")
+    say(DISCLAIMER)

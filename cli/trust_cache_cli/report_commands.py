@@ -1,0 +1,115 @@
+"""The commands report and show."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trust_cache_cli.options import By, Prevalence, SplitFile, Targets, command, command_group
+from trust_cache_cli.output import bar, note_kept, say, show_list, show_table, warn
+
+app = command_group()
+
+
+@dataclass(frozen=True)
+class PointOptions:
+    """How the points are certified, where no certified folder is given."""
+
+    target: Targets = None
+    delta: Annotated[float | None, typer.Option(help="One minus the confidence of the bounds. [0.01]")] = None
+    seed: Annotated[int | None, typer.Option(help="Seed of the search/evaluation split. [0]")] = None
+    split: SplitFile = None
+
+    @property
+    def targets(self) -> tuple[float, ...] | None:
+        """The targets, if any were given."""
+        return None if self.target is None else tuple(self.target)
+
+
+@command(
+    app,
+    "report run/ --out report.html",
+    "report run/ certified/ external/ sweep/ compare/ --out report.html --figures figures/",
+    "report run/ --out report.html --by site --prevalence 0.005",
+)
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN [FOLDER]...",
+            help="A run folder (or a CSV of scores), and further folders to include: from certify,"
+            " external, sweep, compare, in any order.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],
+    points: PointOptions,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Also write all figures as SVG and PNG, all tables as md, tex and csv."
+        ),
+    ] = None,
+    configuration: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The configuration shown first. [closed-loop, else by search]"),
+    ] = None,
+    by: By = None,
+    prevalence: Prevalence = None,
+) -> None:
+    """Write one offline HTML page of a run: the result, an explorer, figures, tables, provenance.
+
+    With a certified folder the page shows its points and certificates. Without one, the run is certified as
+    by `certify` with these options.
+    """
+    from trust_cache.base.errors import InputError
+    from trust_cache.base.files import refuse_unknown
+    from trust_cache.certificate.evidence import Options
+    from trust_cache.report.page import write_page
+    from trust_cache.report.report import OWN, make_report, named_figures, write_figures
+
+    if out.suffix.lower() not in {".html", ".htm"}:
+        raise InputError(f"--out: expected the name of an .html file, found {out}")
+    if out.is_dir():
+        raise InputError(f"--out: expected the name of an .html file, found the folder {out}")
+    if figures is not None:
+        refuse_unknown(figures, own=OWN)
+    options = Options(points.targets, points.delta, points.seed, points.split, by, prevalence, configuration)
+    made = make_report(folders, options, sys.argv[2:])
+    size = write_page(made, out)
+    warn(made.evidences[0].certification.warnings)
+    say(f"Written to {out} ({size / 1e6:.1f} MB). It needs no network: open it in any browser.")
+    if figures is None:
+        return
+    with bar("figures", len(named_figures(made))) as shown:
+        kept = write_figures(made, figures, shown.advance)
+    note_kept(figures, kept)
+    say(f"Figures and tables for a paper: {figures}")
+
+
+@command(app, "show run/", "show run/ certified/")
+def show(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN [CERTIFIED]", help="A run folder or a CSV of scores, and its certified folder."
+        ),
+    ],
+    points: PointOptions,
+) -> None:
+    """Print the essentials of a run: verdicts, their meaning, and tau by epoch."""
+    from trust_cache.certificate.evidence import Options
+    from trust_cache.report.report import gather_evidence
+    from trust_cache.report.terminal import essentials
+
+    options = Options(points.targets, points.delta, points.seed, points.split)
+    for evidence in gather_evidence(folders, options):
+        found = essentials(evidence)
+        warn(found.warnings)
+        say(found.title, style="bold")
+        show_table(found.table)
+        show_list("In words", found.sentences)
+        show_list("Why N/A", found.reasons)
+        show_list("Tau by epoch", found.courses)
+        show_list("What this does not say", found.limits)

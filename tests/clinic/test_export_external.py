@@ -1,0 +1,147 @@
+"""Export a model from an external run: its own head, and a certificate only of that head."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.clinic.material import two_halves
+from tests.heads.cohorts import write_cohort
+from trust_cache.base.errors import InputError
+from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.certified_folder import write_certification
+from trust_cache.certificate.certify import certify
+from trust_cache.clinic.export_model import export_model
+from trust_cache.clinic.model_folder import read_model
+from trust_cache.studies.external import evaluate_externally
+
+TARGETS = (0.98, 0.9, 0.7, 0.5, 0.3)
+
+
+@pytest.fixture(scope="module")
+def external(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("external")
+    source, target = (
+        write_cohort(folder / name, *half)
+        for name, half in zip(("source.zarr", "target.zarr"), two_halves(), strict=True)
+    )
+    evaluate_externally(
+        source, target, folder / "run", epochs=8, threads=1, terms=CertifySettings(TARGETS, by="none")
+    )
+    return folder / "run"
+
+
+def points(external: Path, *, met: bool) -> list[float]:
+    found = json.loads((external / "certified" / "points.json").read_text())["points"]
+    return [
+        point["target"] for point in found if point["configuration"] == "closed-loop" and point["met"] is met
+    ]
+
+
+def test_the_fixture_has_both_kinds(external: Path) -> None:
+    assert points(external, met=True)
+    assert points(external, met=False)
+
+
+def test_the_very_head_with_its_certificate(external: Path, tmp_path: Path) -> None:
+    target = points(external, met=True)[0]
+    made = export_model(external, tmp_path / "model", configuration="closed-loop", target=target)
+    model = made.stored.model
+    stated = json.loads((external / "certified" / "certificates" / f"closed-loop@{target}.json").read_text())
+    assert (model.origin, model.certified) == ("external", True)
+    assert json.loads((tmp_path / "model" / "certificate.json").read_text()) == stated
+    assert model.threshold.tau == stated["tau"]
+    heads = load_file(external / "heads.safetensors")
+    for part in ("gamma", "beta", "weight", "bias"):
+        assert getattr(model.head, part).tobytes() == heads[part][1, 0].tobytes()
+    scores = pl.read_csv(external / "scores.csv", schema_overrides={"case_id": pl.String})
+    split = pl.read_csv(external / "certified" / "split.csv", schema_overrides={"case_id": pl.String})
+    evaluation = split.filter(pl.col("part") == "evaluation")["case_id"]
+    cases = (
+        scores.filter(pl.col("configuration") == "closed-loop")
+        .group_by("case_id")
+        .agg(pl.col("score").max())
+        .filter(pl.col("case_id").is_in(evaluation.implode()))
+    )
+    assert model.reference.tolist() == sorted(cases["score"].to_list())
+
+
+def test_a_target_that_was_not_met_gives_a_model_without_a_certificate(
+    external: Path, tmp_path: Path
+) -> None:
+    target = points(external, met=False)[0]
+    made = export_model(external, tmp_path / "model", configuration="closed-loop", target=target)
+    assert not made.stored.model.certified
+    assert any("not certified: recall on evaluation" in text for text in made.warnings)
+    assert not (tmp_path / "model" / "certificate.json").exists()
+
+
+def test_another_certified_folder(external: Path, tmp_path: Path) -> None:
+    write_certification(certify(external, targets=[0.6], seed=4), tmp_path / "certified")
+    made = export_model(
+        external, tmp_path / "model", configuration="ce", target=0.6, certified=tmp_path / "certified"
+    )
+    assert made.stored.model.threshold.target == 0.6
+    with pytest.raises(InputError, match=r"expected a certificate of ce at 0\.7"):
+        export_model(
+            external, tmp_path / "other", configuration="ce", target=0.7, certified=tmp_path / "certified"
+        )
+    with pytest.raises(InputError, match="expected certificates there, found none"):
+        export_model(external, tmp_path / "other", configuration="ce", certified=tmp_path / "none")
+
+
+@pytest.fixture
+def copy(external: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(external, tmp_path / "run"))
+
+
+def refused(run: Path, words: str, **more: object) -> None:
+    with pytest.raises(InputError, match=words):
+        export_model(run, run.parent / "model", configuration="closed-loop", target=0.5, **more)  # type: ignore[arg-type]
+    assert not (run.parent / "model").exists()
+
+
+def test_scores_that_are_not_the_certificates(copy: Path) -> None:
+    text = (copy / "scores.csv").read_text()
+    last = text.rstrip("\n").rsplit(",", 1)[1]
+    (copy / "scores.csv").write_text(text.replace(last, "0.123456"))
+    refused(copy, "does not agree with the scores")
+
+
+def test_a_head_that_is_not_the_certificates(copy: Path) -> None:
+    """The certificate fits the scores, but the head was exchanged: the certificate is of another model."""
+    from safetensors import safe_open  # noqa: PLC0415
+
+    with safe_open(copy / "heads.safetensors", framework="np") as file:
+        metadata = file.metadata()
+    heads = load_file(copy / "heads.safetensors")
+    heads["weight"] = (heads["weight"] * np.float32(1.01)).astype(np.float32)
+    save_file(heads, copy / "heads.safetensors", metadata)
+    refused(copy, "other scores of closed-loop than its head gives")
+
+
+def test_a_forged_certificate(copy: Path) -> None:
+    path = copy / "certified" / "certificates" / "closed-loop@0.5.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"bound": document["bound"] / 2}))
+    refused(copy, "bound: the certificate says")
+
+
+def test_heads_that_cannot_be_read(copy: Path) -> None:
+    (copy / "heads.safetensors").write_bytes(b"nothing")
+    refused(copy, "expected the head of closed-loop, fold external")
+
+
+def test_caches_that_are_others(copy: Path, external: Path) -> None:
+    source, target = (str(external.parent / name) for name in ("source.zarr", "target.zarr"))
+    refused(copy, "expected the images and labels of the run", cache=target)
+    refused(copy, "expected the images and labels of the run", test_cache=source)
+
+
+def test_a_model_is_read_where_it_was_written(external: Path, tmp_path: Path) -> None:
+    made = export_model(external, tmp_path / "model", configuration="ce", target=0.5)
+    assert read_model(tmp_path / "model").sha256 == made.stored.sha256

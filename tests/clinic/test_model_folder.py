@@ -1,0 +1,149 @@
+"""The model folder is read back unchanged, and any changed byte is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.clinic.material import a_certificate, a_head, a_model
+from trust_cache.base.errors import InputError
+from trust_cache.clinic.model_folder import OWN, RECORD, read_model, render_model, write_model
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    model = a_model()
+    assert write_model(model, tmp_path / "model") is None
+    found = read_model(tmp_path / "model").model
+    assert (found.configuration, found.origin, found.threshold) == (
+        model.configuration,
+        model.origin,
+        model.threshold,
+    )
+    assert found.fingerprint == model.fingerprint
+    assert found.certificate == model.certificate
+    assert found.trained_on.cases == model.trained_on.cases
+    assert found.trained_on.sketches.tolist() == model.trained_on.sketches.tolist()
+    assert found.reference.tolist() == model.reference.tolist()
+    for name in ("gamma", "beta", "weight", "bias"):
+        assert getattr(found.head, name).tobytes() == getattr(model.head, name).tobytes()
+    assert {path.name for path in (tmp_path / "model").iterdir()} == OWN
+
+
+def test_the_same_model_is_the_same_bytes_and_another_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    write_model(a_model(), out)
+    first = read_model(out).sha256
+    assert write_model(a_model(), out) is None
+    assert read_model(out).sha256 == first
+    kept = write_model(a_model(certified=False), out)
+    assert kept == tmp_path / "model.1"
+    assert read_model(kept).sha256 == first
+    assert not read_model(out).model.certified
+    assert not (out / "certificate.json").exists()
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    return render_model(a_model())
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_any_changed_byte_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = bytearray(files[name])
+    kind = data.draw(st.sampled_from(["flip", "cut", "add"]))
+    if kind == "flip":
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+    elif kind == "cut":
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content += data.draw(st.sampled_from([b" ", b"\n", b"\0"]))
+    for other, whole in files.items():
+        (folder / other).write_bytes(bytes(content) if other == name else whole)
+    with pytest.raises(InputError):
+        read_model(folder)
+
+
+def edited(files: dict[str, bytes], folder: Path, changes: dict[str, Any]) -> Path:
+    """A folder whose record was edited and given a fitting digest."""
+    from trust_cache.clinic import model_folder as module  # noqa: PLC0415 - its seal, on purpose
+
+    document = json.loads(files[RECORD])
+    del document["sha256"]
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / RECORD).write_bytes(module._sealed(document | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"schema": 2}, "newer trust-cache"),
+        ({"kind": "something"}, "not the record of a model: kind"),
+        ({"tau": 0.5}, "expected tau 0.5"),
+        ({"target": 0.9}, "expected target 0.9"),
+        ({"configuration": "ce"}, "expected configuration 'ce'"),
+        ({"certified": False}, "certified False"),
+        ({"certificate": None}, "expected the digests"),
+        ({"files": {}}, "expected the digests"),
+        ({"fingerprint": {}}, "fingerprint"),
+        ({"dim": 7}, "expected a head of 7 features"),
+        ({"origin": "somewhere"}, "not the record of a model: origin"),
+        ({"dim": None}, "dim: expected int, found null"),
+        ({"further": 1}, "unknown key further"),
+    ],
+)
+def test_records_that_contradict_their_files(
+    files: dict[str, bytes], tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        read_model(edited(files, tmp_path / "model", changes))
+
+
+def test_a_certificate_that_is_not_listed_is_refused(tmp_path: Path, files: dict[str, bytes]) -> None:
+    write_model(a_model(certified=False), tmp_path / "model")
+    (tmp_path / "model" / "certificate.json").write_bytes(files["certificate.json"])
+    with pytest.raises(InputError, match="does not belong to this model"):
+        read_model(tmp_path / "model")
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path, tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(InputError, match="export-model"):
+            read_model(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"met": False}, {"met": None}, {"tau": 0.2}, {"configuration": "ce"}],
+)
+def test_a_certificate_that_certifies_something_else(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="certificate"):
+        replace(a_model(), certificate=a_certificate(**changes))
+
+
+@pytest.mark.parametrize(("key", "value"), [("bound", None), ("delta", "a")])
+def test_a_certificate_that_cannot_be_read(tmp_path: Path, key: str, value: object) -> None:
+    write_model(a_model(**{key: value}), tmp_path / "model")
+    with pytest.raises(InputError, match=f"certificate.json: not a certificate: {key}: expected float"):
+        read_model(tmp_path / "model")
+
+
+def test_a_head_that_diverged_is_no_model() -> None:
+    head = a_head()
+    head.weight[0, 2] = np.nan
+    with pytest.raises(InputError, match="weight"):
+        a_model(head=head)

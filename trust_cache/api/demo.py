@@ -1,0 +1,243 @@
+"""Demonstrate the full pipeline on synthetic data, from images and from features.
+
+Each part finishes what an earlier start left unfinished and reuses what it finished.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.extract.extraction_plan import ExtractSettings
+from trust_cache.certificate.certification import Certification
+from trust_cache.certificate.certified_folder import write_certification
+from trust_cache.certificate.certify import certify
+from trust_cache.certificate.evidence import Options
+from trust_cache.certificate.verify import Verification, verify
+from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, RANDOM
+from trust_cache.heads.fit import EpochReport, fit_heads
+from trust_cache.heads.fold_training import PartialRun
+from trust_cache.heads.run_folder import RECORD, RunFolder, labels_sha256
+from trust_cache.images.contact_sheet import write_sheet
+from trust_cache.images.preprocess import preprocess
+from trust_cache.manifest.build_manifest import build_manifest
+from trust_cache.manifest.manifest_file import read_manifest
+from trust_cache.report.page import write_page
+from trust_cache.report.report import make_report
+from trust_cache.studies.compare.compare import compare
+from trust_cache.studies.compare.compare_folder import write_comparison
+from trust_cache.studies.external import evaluate_externally
+from trust_cache.studies.sweep.sweep import sweep
+from trust_cache.studies.sweep.sweep_request import describe_space
+from trust_cache.synthetic.feature_cohort import simulate_cache, simulated_fingerprint
+from trust_cache.synthetic.image_cohort import CohortSettings, plan_cohort, synthesize_cohort
+
+SEED = 0
+VIEWS = 1  # augmented views: enough to show the method
+
+# The part from images
+CASES = 150
+BROKEN = 0.02  # share of files that are broken on purpose
+IMAGE_SIZE = (152, 92)  # a tenth of the paper's: seconds instead of hours on a CPU
+BATCH = 16  # views per batch of the encoder
+EPOCHS = 200  # ten times the paper's: a few hundred images make few steps per epoch
+CONFIGURATION = "closed-loop"
+
+# The part from features
+SPLIT_SEED = 2  # a split that meets some targets and misses others, to show both
+TRAIN_CASES = 3_000  # of the cohort that the external models are trained on
+GRID = ("lambda_dismiss=0,0.05,0.2", "margin=0.05,0.1")
+RESPLITS = 200
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Callbacks: `step` at the start of each step, `part` with the finished and all parts of the step."""
+
+    step: Callable[[str], None] = lambda _title: None
+    part: Callable[[int, int], None] = lambda _done, _of: None
+
+    def epoch(self, report: EpochReport) -> None:
+        """Report the epochs of a training."""
+        self.part(report.done, report.epochs)
+
+    def counter(self, of: int) -> Callable[[], None]:
+        """Return a callback for each of a known number of parts."""
+        done = 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            self.part(done, of)
+
+        return advance
+
+
+@dataclass(frozen=True)
+class FromImages:
+    """The results of the part from images."""
+
+    images: int
+    failed: int
+    sheet: Path
+    cache: Path
+    run: Path
+    certified: Path
+    report: Path
+    auroc: float | None  # of the closed-loop head, by case
+    certification: Certification
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FromFeatures:
+    """The results of the part from features."""
+
+    cache: Path
+    folders: Mapping[str, Path]  # run, certified, external, sweep, compare
+    report: Path
+    certification: Certification
+    verification: Verification
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """The results of both parts."""
+
+    images: FromImages
+    features: FromFeatures
+
+
+def run_demo(
+    out: Path, listen: Listener | None = None, *, image_cases: int = CASES, feature_cases: int | None = None
+) -> Demonstration:
+    """Run both parts; a second start resumes."""
+    listen = listen or Listener()
+    return Demonstration(
+        show_from_images(out / "images", listen, cases=image_cases),
+        show_from_features(out / "features", listen, cases=feature_cases),
+    )
+
+
+def show_from_images(out: Path, listen: Listener, *, cases: int = CASES) -> FromImages:
+    """Synthesize DICOMs in RSNA's layout, some of them broken, and run every step up to the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    png, cache, run, certified = (out / name for name in ("png", "features.zarr", "run", "certified"))
+    images, failed = _make_pictures(out, png, listen, cases)
+    listen.step(f"features of {VIEWS + 1} views of each image, by B5 with random weights: {cache}")
+    # One process per core, one thread each: on a busy machine the threads of one network wait for each other.
+    settings = ExtractSettings(
+        RANDOM, DEFAULT_ENCODER, views=VIEWS, image_size=IMAGE_SIZE, seed=SEED, device="cpu",
+        batch=BATCH, processes=os.cpu_count() or 1,
+    )  # fmt: skip
+    advance = listen.counter(-(-(images - failed) // 32))
+    extract(png / "manifest.csv", cache, settings, on_shard=lambda _report: advance())
+    listen.step(f"five heads over five folds, {EPOCHS} epochs instead of the paper's 20: {run}")
+    opened = open_cache(cache)
+    warnings = tuple[str, ...]()
+    if not _is_trained(run, opened):
+        done = fit_heads(opened, run, epochs=EPOCHS, seed=SEED, on_epoch=listen.epoch, **_start(run))
+        warnings = done.warnings
+    listen.step(f"operating points and certificates: {certified}")
+    certification = certify(run, seed=SEED)
+    write_certification(certification, certified)
+    report = _write_report(out, [run, certified], listen)
+    chosen = next(point for point in certification.points if point.configuration == CONFIGURATION)
+    return FromImages(
+        images, failed, out / "sheet.png", cache, run, certified, report, chosen.auroc_case,
+        certification, warnings,
+    )  # fmt: skip
+
+
+def show_from_features(out: Path, listen: Listener, *, cases: int | None = None) -> FromFeatures:
+    """Simulate features at full size, or of fewer `cases`, and run every step and study up to the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    folders = {name: out / name for name in ("run", "certified", "external", "sweep", "compare")}
+    cache, run, certified = out / "nlbs.zarr", folders["run"], folders["certified"]
+    listen.step(f"a synthetic cohort like NLBS, as features: {cache}")
+    opened = _simulate("nlbs", cache, cases)
+    listen.step(f"five configurations over five folds, out-of-fold scores: {run}")
+    if not _is_trained(run, opened):
+        fit_heads(opened, run, seed=SEED, on_epoch=listen.epoch, **_start(run))
+    listen.step(f"operating points, their bounds and certificates: {certified}")
+    certification = certify(
+        run, seed=SPLIT_SEED, prevalence=0.005, resplits=RESPLITS, advance=listen.counter(RESPLITS)
+    )
+    write_certification(certification, certified)
+    verification = verify(certified / "certificates" / f"{CONFIGURATION}@0.95.json", run)
+    _run_studies(cache, folders, listen, cases)
+    report = _write_report(out, list(folders.values()), listen)
+    return FromFeatures(cache, folders, report, certification, verification)
+
+
+def _make_pictures(out: Path, png: Path, listen: Listener, cases: int) -> tuple[int, int]:
+    """Synthesize DICOMs and make pictures of them; return the number of images and of failed ones."""
+    manifest, dicom = out / "manifest.csv", out / "dicom"
+    settings = CohortSettings("rsna", cases, seed=SEED, broken=BROKEN)
+    listen.step(f"synthetic mammograms of {cases} cases as DICOMs in RSNA's layout: {dicom}")
+    planned = len(plan_cohort(settings))
+    cohort = synthesize_cohort(settings, dicom, advance=listen.counter(planned))
+    listen.step(f"the manifest: {manifest}")
+    build_manifest("rsna", cohort.metadata, manifest, images=str(dicom), overwrite=True)
+    listen.step(f"canonical pictures of the breast: {png}")
+    done = preprocess(manifest, png, workers=os.cpu_count() or 1, advance=listen.counter(planned))
+    kept = read_manifest(png / "manifest.csv").table["path"].drop_nulls().to_list()
+    write_sheet([png / name for name in sorted(kept)], out / "sheet.png")
+    return done.images, len(done.failures)
+
+
+def _run_studies(cache: Path, folders: Mapping[str, Path], listen: Listener, cases: int | None) -> None:
+    external, swept = folders["external"], folders["sweep"]
+    listen.step(f"heads trained on a synthetic cohort like RSNA, certified on the first cohort: {external}")
+    train = _simulate("rsna", cache.with_name("rsna.zarr"), TRAIN_CASES if cases is None else cases)
+    if not _is_trained(external, train):
+        evaluate_externally(train, cache, external, seed=SEED, on_epoch=listen.epoch, **_start(external))
+    listen.step(f"a sweep over {' and '.join(GRID)}: {swept}")
+    if not (swept / "results.csv").exists():
+        space = describe_space(GRID)
+        sweep(cache, swept, space, seed=SEED, on_heads=lambda now: listen.part(int(now.done), now.heads))
+    listen.step(f"tests of the differences between configurations: {folders['compare']}")
+    write_comparison(compare(folders["run"], advance=listen.counter(RESPLITS)), folders["compare"])
+
+
+def _write_report(out: Path, folders: list[Path], listen: Listener) -> Path:
+    report = out / "report.html"
+    listen.step(f"the page: {report}")
+    write_page(make_report(folders, Options()), report)
+    return report
+
+
+def _simulate(like: str, path: Path, cases: int | None) -> Cache:
+    """Open a simulated cache; make it if it does not exist or is unfinished."""
+    fingerprint = simulated_fingerprint(SEED)
+    if path.exists():
+        cache = open_cache(path)
+        if cache.fingerprint != fingerprint:
+            raise InputError(
+                f"{path}: expected a cache of the demonstration, found another; choose another --out"
+            )
+        if cache.done.all():
+            return cache
+        shutil.rmtree(path)
+    simulate_cache(like, path, views=VIEWS, seed=SEED, cases=cases)
+    return open_cache(path)
+
+
+def _is_trained(run: Path, cache: Cache) -> bool:
+    """Return whether a run folder exists and was trained on the features and images of this cache."""
+    try:
+        record = RunFolder(run).record
+    except InputError:
+        return False
+    return record.fingerprint == cache.fingerprint and record.manifest_sha256 == labels_sha256(cache)
+
+
+def _start(run: Path) -> dict[str, Any]:
+    """Return how to train: resume an interrupted run, overwrite one of another cache."""
+    stale = RunFolder(run).has(RECORD)
+    return {"resume": not stale and PartialRun(run).exists, "overwrite": stale}

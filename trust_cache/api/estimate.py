@@ -1,0 +1,190 @@
+"""Estimate the size of a cache and the time that its extraction takes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trust_cache.api.cache_size import CacheSize, estimate_size
+from trust_cache.base.errors import InputError
+from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
+from trust_cache.cache.extract.extraction_record import read_origin
+from trust_cache.cache.extract.view_features import Runner, load_runner, make_fingerprint
+from trust_cache.cache.views import decide_views
+from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, RANDOM
+from trust_cache.encoders.torch_runtime import choose_devices, default_batch
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.picture import process_image
+from trust_cache.images.png_files import decode_png, encode_png, is_dicom, read_grey_png
+from trust_cache.manifest.manifest_file import ManifestImage, read_manifest
+
+SAMPLE = 5  # images, spread over the manifest
+_ENOUGH = 3.0  # seconds of encoding after which nothing more is measured
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The seconds of each step, and of the whole extraction."""
+
+    device: str
+    images: int
+    views: int  # augmented ones
+    sample: int  # images that were measured
+    preprocess_per_image: float | None  # of DICOM files, on one core; None: the files are PNGs
+    decode_per_image: float  # of a PNG, on one thread
+    encode_per_view: float
+    decoding_threads: int
+
+    @property
+    def seconds(self) -> float:
+        """The extraction: threads decode while the device encodes, so the slower of the two decides."""
+        decoding = self.images * self.decode_per_image / self.decoding_threads
+        encoding = self.images * (self.views + 1) * self.encode_per_view
+        return max(decoding, encoding)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    image_id: str
+    pixels: NDArray[np.uint16] | NDArray[np.uint8]
+    preprocess: float | None
+    decode: float
+
+
+def _sample(images: Sequence[ManifestImage], source: str) -> list[_Sampled]:
+    """Return up to SAMPLE usable images, spread over the manifest; broken ones are skipped."""
+    positions = np.unique(np.linspace(0, len(images) - 1, min(SAMPLE, len(images))).astype(int))
+    sample, reason = [], ""
+    for position in positions:
+        try:
+            sample.append(_look_at(images[position]))
+        except ImageError as error:
+            reason = reason or f"{images[position].image_id}: {error}"
+    if not sample:
+        raise InputError(f"{source}: expected images to measure with, found none usable ({reason})")
+    return sample
+
+
+def _look_at(image: ManifestImage) -> _Sampled:
+    path = Path(image.location or "")
+    if not is_dicom(path):
+        pixels, seconds = _timed(lambda: read_grey_png(str(path)))
+        return _Sampled(image.image_id, pixels, None, seconds)
+    made, preprocess = _timed(lambda: process_image(path, image.laterality or "L").png_pixels)
+    content = encode_png(made)
+    decoded, seconds = _timed(lambda: decode_png(content))
+    return _Sampled(image.image_id, decoded, preprocess, seconds)
+
+
+def _time_encoding(
+    sample: Sequence[_Sampled], settings: ExtractSettings, runner: Runner, batch: int
+) -> float:
+    """Return the seconds per view for resizing, augmentation and the encoder, in batches as `extract` has."""
+    # The first pass also allocates memory and chooses algorithms; if it is slow, one view of it is enough.
+    count, spent = _timed(partial(_encode, sample[0], settings, runner, 1))
+    if spent > _ENOUGH:
+        return spent / count
+    views, seconds = 0, 0.0
+    for item in sample:
+        count, spent = _timed(partial(_encode, item, settings, runner, batch))
+        views, seconds = views + count, seconds + spent
+        if seconds > _ENOUGH:
+            break
+    return seconds / views
+
+
+def _encode(item: _Sampled, settings: ExtractSettings, runner: Runner, batch: int) -> int:
+    """Encode as many of an image's views as fit a batch, wait for the device, and return their number."""
+    parameters = decide_views(settings.seed, item.image_id, min(settings.views, batch - 1))
+    made = runner.views(torch.from_numpy(item.pixels), parameters)
+    runner.encode(made.views).cpu()
+    return int(made.views.shape[0])
+
+
+def _timed(action: Callable[[], _Value]) -> tuple[_Value, float]:
+    begin = time.perf_counter()
+    value = action()
+    return value, time.perf_counter() - begin
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The size and time of an extraction."""
+
+    size: CacheSize
+    timing: Timing
+
+
+def estimate_extraction(
+    manifest: Path,
+    views: int,
+    *,
+    weights: str = RANDOM,
+    encoder: str | None = None,
+    device: str = "auto",
+    image_size: str = "1520x912",
+) -> Estimate:
+    """Compute the size of the cache and measure how long the extraction takes."""
+    settings = ExtractSettings(
+        weights=weights,
+        encoder=encoder or DEFAULT_ENCODER,
+        views=views,
+        image_size=parse_image_size(image_size),
+        device=device,
+    )
+    identity = settings.choice.identify()
+    chosen = choose_devices(device)[0]
+    fingerprint = make_fingerprint(identity, read_origin(manifest), seed=settings.seed, device=chosen)
+    size = estimate_size(manifest, views, dim=identity.dim, fingerprint=fingerprint)
+    images = list(read_manifest(manifest, filled=("path",)).images())
+    sample = _sample(images, str(manifest))
+    runner = load_runner(settings.choice, chosen, compiled=settings.compiled)
+    preprocess = [item.preprocess for item in sample if item.preprocess is not None]
+    timing = Timing(
+        device=chosen,
+        images=len(images),
+        views=views,
+        sample=len(sample),
+        preprocess_per_image=float(np.mean(preprocess)) if preprocess else None,
+        decode_per_image=float(np.mean([item.decode for item in sample])),
+        encode_per_view=_time_encoding(sample, settings, runner, settings.batch or default_batch(chosen)),
+        decoding_threads=settings.decoding_threads(1),
+    )
+    return Estimate(size, timing)
+
+
+def as_document(found: Estimate) -> dict[str, Any]:
+    """Return the estimate as one JSON document."""
+    size = asdict(found.size) | {"total": found.size.total}
+    return {"size": size, "timing": asdict(found.timing) | {"seconds": found.timing.seconds}}
+
+
+def sentences(found: Estimate) -> list[str]:
+    """Return the estimate in words."""
+    size, timing = found.size, found.timing
+    text = [
+        f"The cache of {size.images:,} images with 1 clean + {size.views} augmented views takes"
+        f" {size.total / 1e9:.3f} GB ({size.total:,} bytes).",
+        f"Extracting it on {timing.device} takes about {_duration(timing.seconds)}:"
+        f" {timing.encode_per_view * 1e3:.1f} ms per view, {timing.decode_per_image * 1e3:.1f} ms to decode"
+        f" an image on one of {timing.decoding_threads} threads, measured with {timing.sample} images.",
+    ]
+    if timing.preprocess_per_image is not None:
+        cores = timing.images * timing.preprocess_per_image
+        text.append(
+            f"Preprocessing the DICOM files takes another {timing.preprocess_per_image * 1e3:.0f} ms per"
+            f" image on one core: about {_duration(cores)} in total, divided by the number of cores."
+        )
+    return text
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=max(1, round(seconds))))

@@ -1,0 +1,210 @@
+"""Read a cache: its manifest, its fingerprint, its missing images, and features that read like an array."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import DTypeLike, NDArray
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.cached_manifest import manifest_sha256, table_of
+from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.cache.known_stores import Source, open_store
+from trust_cache.cache.layout import Features, Layout, make_mark, marked_shards, present_images
+from trust_cache.cache.store import DamagedError, Store
+
+NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache as it was when opened. Nothing stays open on the disk."""
+
+    store: Store = field(repr=False)
+
+    @property
+    def source(self) -> str:
+        """The path or URL."""
+        return self.store.source
+
+    @property
+    def layout(self) -> Layout:
+        """The shape of the features and their division into shards."""
+        return self.store.layout
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the features were made by."""
+        return self.store.description.fingerprint
+
+    @property
+    def images(self) -> int:
+        """The number of images, with or without features."""
+        return self.layout.images
+
+    @property
+    def views(self) -> int:
+        """The number of stored views, the clean one included."""
+        return self.layout.views
+
+    @property
+    def dim(self) -> int:
+        """The number of features of a view."""
+        return self.layout.dim
+
+    @cached_property
+    def features(self) -> "StoredFeatures":
+        """The features [image, view, dim], read when indexed; NaN where there are none yet."""
+        return StoredFeatures(self)
+
+    @cached_property
+    def manifest(self) -> pl.DataFrame:
+        """The manifest's columns, checked against the digest that was stored with them."""
+        table = read_manifest(self.store)
+        if manifest_sha256(table) != self.store.description.manifest_sha256:
+            raise DamagedError(
+                f"{self.source}: the manifest inside was changed after the cache was made"
+                " (it does not fit its digest)",
+                "manifest",
+            )
+        return table
+
+    @cached_property
+    def marks(self) -> NDArray[np.uint8]:
+        """The raw marks of all shards."""
+        return self.store.read_marks()
+
+    @cached_property
+    def shards_done(self) -> NDArray[np.bool_]:
+        """For each shard, whether it is marked done."""
+        return marked_shards(self.marks)
+
+    @cached_property
+    def done(self) -> NDArray[np.bool_]:
+        """For each image, whether it has features."""
+        return present_images(self.layout, self.marks)
+
+    @property
+    def missing(self) -> list[str]:
+        """The image_ids that have no features."""
+        return self.manifest["image_id"].filter(pl.Series(~self.done)).to_list()
+
+
+class StoredFeatures:
+    """Features on disk that read like an array [image, view, dim], a shard at a time.
+
+    Images may be chosen by a number, a slice, numbers or a mask; views and dims by numbers and slices.
+    """
+
+    dtype = np.dtype(np.float16)
+    ndim = 3
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Images, stored views, dims."""
+        layout = self._cache.layout
+        return layout.images, layout.views, layout.dim
+
+    def __len__(self) -> int:
+        return self._cache.images
+
+    def __getitem__(self, key: Any) -> Any:
+        first, *parts = _expanded(key)
+        if any(not isinstance(part, int | np.integer | slice) for part in parts):
+            raise IndexError("views and dims of a cache are chosen by numbers and slices")
+        chosen = np.arange(self._cache.images)[first]
+        images = np.reshape(chosen, -1)
+        inner: NDArray[np.float16] = np.broadcast_to(np.float16(0), self.shape[1:])[tuple(parts)]
+        out = np.empty((images.size, *inner.shape), dtype=np.float16)
+        layout, done = self._cache.layout, self._cache.shards_done
+        shards = images // layout.shard_images
+        for shard in np.unique(shards):
+            here = np.flatnonzero(shards == shard)
+            block = np.full(layout.shard_shape(shard), np.nan, dtype=np.float16)
+            if done[shard]:
+                self._cache.store.read_shard(int(shard), block)
+            out[here] = block[(images[here] - shard * layout.shard_images, *parts)]
+        return out.reshape(chosen.shape + inner.shape)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("features on disk become an array only by a copy")
+        return np.asarray(self[:], dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<features {self.shape} float16 of {self._cache.source}>"
+
+
+def open_cache(source: Source) -> Cache:
+    """Open a cache: a `.zarr` folder or URL, or an `.h5` file."""
+    return Cache(open_store(source))
+
+
+def read_manifest(store: Store) -> pl.DataFrame:
+    """Read the manifest without comparing it with its digest."""
+    table = table_of(store.read_columns(), store.source)
+    if table.height != store.layout.images:
+        raise DamagedError(
+            f"{store.source}: the manifest inside has {table.height} rows for {store.layout.images} images",
+            "manifest",
+        )
+    return table
+
+
+def read_checked_shard(cache: Cache, shard: int) -> Features:
+    """Read a shard that is marked done and compare it with its checksum."""
+    out = np.empty(cache.layout.shard_shape(shard), dtype=np.float16)
+    cache.store.read_shard(shard, out)
+    check_shard(cache, shard, out)
+    return out
+
+
+def check_shard(cache: Cache, shard: int, features: Features) -> None:
+    """Refuse features of a shard that do not match its mark."""
+    first, last = cache.layout.bounds(shard)
+    mark = cache.marks[shard].tobytes()
+    if make_mark(cache.layout, features, cache.done[first:last]) != mark:
+        raise DamagedError(
+            f"{cache.source}: shard {shard} (images {first} to {last - 1}) does not fit its checksum:"
+            " bytes of it were changed",
+            "checksum",
+        )
+
+
+def lacking_images(cache: Cache) -> NDArray[np.int64]:
+    """Return the numbers of images without features in shards that are done: those that failed."""
+    marked = np.repeat(cache.shards_done, cache.layout.shard_images)[: cache.images]
+    return np.flatnonzero(marked & ~cache.done)
+
+
+def shown(names: list[str]) -> str:
+    """Return the first few names for a message."""
+    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+
+
+def refuse_unfinished(cache: Cache) -> None:
+    """Refuse a cache that lacks images; say how many, which, and how to resume."""
+    if not cache.done.all():
+        missing = cache.missing
+        raise InputError(
+            f"{cache.source}: the cache is unfinished: {len(missing)} of {cache.images} images"
+            f" have no features ({shown(missing)}). Resume with the same command as before,"
+            f" `trust-cache extract ... --out {cache.source}`, or take the finished"
+            " images with `trust-cache cache subset`"
+        )
+
+
+def _expanded(key: Any) -> tuple[Any, ...]:
+    """Expand an index to one part for each of the three axes."""
+    parts = key if isinstance(key, tuple) else (key,)
+    dots = [number for number, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) > 1 or len(parts) - len(dots) > StoredFeatures.ndim:
+        raise IndexError(f"too many indices for features [image, view, dim]: {key!r}")
+    at = dots[0] if dots else len(parts)
+    fill = (slice(None),) * (StoredFeatures.ndim - len(parts) + len(dots))
+    return (*parts[:at], *fill, *parts[at + 1 :])

@@ -1,0 +1,1 @@
+"""Stage one: from pictures to a cache of features."""

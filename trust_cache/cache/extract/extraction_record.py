@@ -1,0 +1,126 @@
+"""Own the files that go with a cache: extraction.json and failures.csv.
+
+extraction.json records what changes the last bits of features, so that a resumed run gives the same bytes.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.errors import InputError
+from trust_cache.base.places import RefusedError, is_url, join, read_bytes, write_bytes
+from trust_cache.base.versions import versions_of
+from trust_cache.cache.known_stores import Source, backend_of
+from trust_cache.images import picture_folder
+from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes, parse_failures
+from trust_cache.images.picture_folder import ImageSettings
+
+SCHEMA = 1
+_EXTRACTION = "extraction.json"
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class Halving(Document, frozen=True):
+    """A batch for which the device had no memory."""
+
+    shard: int
+    before: int
+    after: int
+
+
+class ExtractionRecord(Document, frozen=True, kw_only=True):
+    """How a cache is made. Batch, threads and compilation stay the same whatever a later start asks for."""
+
+    schema: int = SCHEMA
+    batch: Positive  # views through the encoder at once
+    threads: Positive  # of torch, in each process
+    compiled: bool
+    device: str
+    halvings: tuple[Halving, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def read_record(cache: Source) -> ExtractionRecord | None:
+    """Read the record of a cache; None if it has none."""
+    place = _place(cache, _EXTRACTION)
+    try:
+        return read_json(place, ExtractionRecord, what="the record of an extraction", schema=SCHEMA)
+    except FileNotFoundError:
+        return None
+    except RefusedError:
+        raise
+    except InputError as error:
+        raise InputError(f"{error}; remove it to resume with the options of the command") from error
+
+
+def write_record(cache: Source, record: ExtractionRecord) -> None:
+    """Write the record of a cache, with the versions in use."""
+    versions = versions_of("numpy", "opencv-python-headless", "timm", "torch")
+    document = replace(record, versions=versions).as_document()
+    write_bytes(_place(cache, _EXTRACTION), json_bytes(document))
+
+
+def record_halving(cache: Source, shard: int, before: int, after: int) -> None:
+    """Add a halved batch to the record; from now on no batch is larger."""
+    record = read_record(cache)
+    if record is not None:
+        halvings = (*record.halvings, Halving(shard, before, after))
+        write_record(cache, replace(record, batch=min(record.batch, after), halvings=halvings))
+
+
+def read_failures(cache: Source) -> tuple[Failure, ...]:
+    """Read failures.csv of a cache; empty if there is none."""
+    try:
+        return parse_failures(read_bytes(failures_place(cache)))
+    except FileNotFoundError:
+        return ()
+
+
+def write_failures(cache: Source, failures: Iterable[Failure]) -> None:
+    """Replace failures.csv of a cache."""
+    write_bytes(failures_place(cache), failures_bytes(failures))
+
+
+def failures_place(cache: Source) -> str:
+    """Return the path or URL of failures.csv."""
+    return _place(cache, FAILURES)
+
+
+def _place(cache: Source, name: str) -> str:
+    """Return the place of a file: in the folder of a cache, or beside a cache that is one file."""
+    place = os.fspath(cache)
+    return f"{place}.{name}" if backend_of(cache).is_file else join(place, name)
+
+
+EXTERNAL = "external"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Two fields of a cache's fingerprint."""
+
+    preprocessing: str
+    decoder: str
+
+
+def read_origin(manifest: Path | str) -> Origin:
+    """Return what the record beside a manifest says, or that the PNGs are external."""
+    place = str(manifest)
+    folder = place.rsplit("/", 1)[0] if is_url(place) else str(Path(place).parent)
+    record = picture_folder.read_picture_record(folder)
+    if record is None:
+        return Origin(EXTERNAL, EXTERNAL)
+    decoders = "; ".join(sorted(record.decoders))
+    return Origin(describe_preprocessing(record.settings), decoders or EXTERNAL)
+
+
+def describe_preprocessing(settings: ImageSettings) -> str:
+    """Return what the fingerprint says of images that `preprocess` makes with these settings."""
+    values = sorted(settings.as_document().items())
+    return f"trust-cache {picture_folder.SCHEMA}: {', '.join(f'{name} {value}' for name, value in values)}"

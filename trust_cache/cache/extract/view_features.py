@@ -1,0 +1,154 @@
+"""Run an encoder on its device: pixels to views, views to features."""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trust_cache.cache.extract.extraction_record import Origin
+from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.cache.layout import Features, finite_images
+from trust_cache.cache.views import ImageViews, ViewParameters, ViewSettings, make_views
+from trust_cache.encoders.encoder import Encoder, EncoderIdentity
+from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
+from trust_cache.encoders.torch_runtime import Fetched, precision_of, queue_of
+from trust_cache.images.image_failures import ImageError
+
+_NO_MEMORY = "can't allocate memory"  # from the CPU's allocator, which has no error type of its own
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """The encoder that a user asks for: weights (a file or `random`), name, seed of random weights, size."""
+
+    weights: str
+    encoder: str
+    seed: int
+    image_size: tuple[int, int]
+
+    def identify(self) -> EncoderIdentity:
+        """Return the encoder's identity without building the network."""
+        return identify_encoder(self.weights, self.encoder, self.seed, image_size=self.image_size)
+
+
+class Runner:
+    """Makes views and features on one device. On CUDA its calls queue work and return at once."""
+
+    def __init__(self, encoder: Encoder, device: str) -> None:
+        self.device = torch.device(device)
+        self.queue = queue_of(self.device)
+        self.recipe = encoder.identity.recipe
+        self._encoder = encoder
+        self._batch_memory = torch.empty(0, device=self.device)
+
+    def views(self, pixels: Tensor, parameters: Sequence[ViewParameters]) -> ImageViews:
+        """Return the standardised views of an image: the clean one and one for each of the parameters."""
+        with torch.inference_mode():
+            here = self.queue.load(pixels)
+            with self.queue.working():
+                return make_views(here, self.recipe, parameters)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return parts of a batch as one tensor; the next call may use its memory.
+
+        On a processor new memory for each batch costs more time than the copy: every page of it is a fault.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        with torch.inference_mode():
+            if self._batch_memory.numel() < math.prod(shape):
+                self._batch_memory = torch.empty(math.prod(shape), device=self.device)
+            return torch.cat(list(parts), out=self._batch_memory[: math.prod(shape)].view(shape))
+
+    def encode(self, views: Tensor) -> Tensor:
+        """Return the features of standardised views [N, 1, H, W], in float32."""
+        channels = self.recipe.channels
+        with torch.inference_mode(), self.queue.working():
+            if self.device.type != "cuda":
+                # The expanded channels share memory; the encoder copies them where it needs to.
+                return self._encoder(views.expand(-1, channels, -1, -1)).float()
+            colours = views.half().expand(-1, channels, -1, -1)
+            # cuDNN's algorithms are fixed, not timed: a resumed run must give the same bytes.
+            with (
+                torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
+                torch.autocast("cuda", dtype=torch.float16),
+            ):
+                return self._encoder(colours.contiguous(memory_format=torch.channels_last)).float()
+
+
+def load_runner(choice: EncoderChoice, device: str, *, compiled: bool) -> Runner:
+    """Load an encoder on a device, ready to run."""
+    _logger.info("loading %s (%s) on %s", choice.encoder, choice.weights, device)
+    module = load_encoder(
+        choice.weights, choice.image_size, encoder=choice.encoder, seed=choice.seed, device=device
+    )
+    if torch.device(device).type == "cuda":
+        # Mixed-precision convolutions are faster with channels last; on CPUs they were slower.
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Runner(torch.compile(module) if compiled else module, device)  # type: ignore[arg-type]  # keeps its attributes
+
+
+def encode_clean_view(runner: Runner, pixels: Tensor) -> Features:
+    """Return the features [dim] of one picture's clean view as `extract` stores them; ImageError if none."""
+    made = runner.views(pixels, ())
+    features = stored_features(runner.queue.fetch(runner.encode(made.views)))
+    error = unusable(bool(made.varied), bool(finite_images(features)[0]))
+    if error is not None:
+        raise error
+    clean: Features = features[0]
+    return clean
+
+
+def stored_features(fetched: Fetched) -> Features:
+    """Wait for features and return them as float16."""
+    with np.errstate(over="ignore", under="ignore"):  # infinities are checked later, tiny values become zero
+        return fetched().astype(np.float16)
+
+
+def unusable(varied: bool, finite: bool) -> ImageError | None:
+    """Return why an image has no features in spite of its pixels, if so."""
+    if not varied:
+        return ImageError("intensity", "the image is constant at the encoder's size")
+    if not finite:
+        return ImageError("encode", "the encoder's features are NaN, infinite or beyond float16's 65,504")
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that the device has no memory for a batch."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and _NO_MEMORY in str(error)
+    )
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Run torch with this many threads for a while: their number changes the last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_fingerprint(encoder: EncoderIdentity, origin: Origin, *, seed: int, device: str) -> Fingerprint:
+    """Return the fingerprint of features of this encoder on this device, of images from this origin."""
+    return Fingerprint(
+        encoder=encoder.encoder,
+        weights_sha256=encoder.weights_sha256,
+        image_size=encoder.recipe.image_size,
+        preprocessing=origin.preprocessing,
+        standardisation=encoder.recipe.standardisation,
+        precision=precision_of(device),
+        view_settings=ViewSettings().words(),
+        seed=seed,
+        decoder=origin.decoder,
+    )

@@ -1,1 +1,0 @@
-"""Stage one: PNGs decoded ahead of the device, views encoded there, features written shard by shard."""

@@ -1,0 +1,150 @@
+"""Verify a cache against its marks and digests, and summarise it."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trust_cache.base.errors import InputError
+from trust_cache.base.places import RefusedError
+from trust_cache.cache.cache_reader import (
+    Cache,
+    lacking_images,
+    open_cache,
+    read_checked_shard,
+    read_manifest,
+    shown,
+)
+from trust_cache.cache.known_stores import Source
+from trust_cache.cache.layout import DIGEST_BYTES, SCHEMA, finite_images
+from trust_cache.cache.store import DamagedError
+from trust_cache.manifest.cases import find_cases
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a cache.
+
+    kind: unreadable, link, manifest, unfinished, lacking, deleted, truncated, index, checksum, marks,
+    not-finite.
+    """
+
+    kind: str
+    sentence: str
+    shard: int | None = None
+
+
+def verify_cache(source: Source | Cache, threads: int | None = None) -> list[Problem]:
+    """Read a whole cache and return its problems."""
+    try:
+        cache = source if isinstance(source, Cache) else open_cache(source)
+        image_ids = read_manifest(cache.store)["image_id"].to_list()
+    except InputError as error:
+        return [Problem(_kind(error), str(error))]
+    problems = []
+    try:
+        _ = cache.manifest
+    except InputError as error:
+        problems.append(Problem("manifest", str(error)))
+    try:
+        problems += _of_marks(cache, image_ids)
+    except InputError as error:
+        return [*problems, Problem(_kind(error), str(error))]
+    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
+        done = np.flatnonzero(cache.shards_done).tolist()
+        for found in pool.map(lambda shard: _of_shard(cache, shard, image_ids), done):
+            problems += found
+    return problems
+
+
+def _of_marks(cache: Cache, image_ids: list[str]) -> list[Problem]:
+    problems, layout = [], cache.layout
+    pending = np.flatnonzero(~cache.shards_done)
+    if pending.size:
+        images = [name for shard in pending for name in image_ids[slice(*layout.bounds(int(shard)))]]
+        sentence = (
+            f"{cache.source}: {pending.size} of {layout.shards} shards are not marked done;"
+            f" {len(images)} images have no features ({shown(images)})"
+        )
+        problems.append(Problem("unfinished", sentence))
+    lacking = [image_ids[image] for image in lacking_images(cache)]
+    if lacking:
+        sentence = f"{cache.source}: {len(lacking)} images have no features by their marks ({shown(lacking)})"
+        problems.append(Problem("lacking", sentence))
+    presence = cache.marks[:, DIGEST_BYTES:].reshape(-1)
+    if presence.max(initial=0) > 1 or presence[layout.images :].any():
+        problems.append(Problem("marks", f"{cache.source}: the marks hold values that no writer writes"))
+    return problems
+
+
+def _of_shard(cache: Cache, shard: int, image_ids: list[str]) -> list[Problem]:
+    try:
+        features = read_checked_shard(cache, shard)
+    except InputError as error:
+        return [Problem(_kind(error), str(error), shard)]
+    first, last = cache.layout.bounds(shard)
+    wrong = first + np.flatnonzero(cache.done[first:last] & ~finite_images(features))
+    if wrong.size:
+        names = shown([image_ids[image] for image in wrong])
+        sentence = (
+            f"{cache.source}: shard {shard}: features of {wrong.size} images are NaN or infinite ({names})"
+        )
+        return [Problem("not-finite", sentence, shard)]
+    return []
+
+
+def _kind(error: InputError) -> str:
+    """Return one word for a problem; refused access is not one, and its error is raised."""
+    if isinstance(error, RefusedError):
+        raise error
+    return error.kind if isinstance(error, DamagedError) else "unreadable"
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """A summary of a cache."""
+
+    source: str
+    backend: str
+    schema: int
+    images: int
+    cases: int
+    positive_images: int
+    positive_cases: int
+    views: int  # stored views, the clean one included
+    dim: int
+    shard_images: int
+    shards: int
+    shards_done: int
+    images_done: int
+    lacking: tuple[str, ...]  # images of finished shards that have no features: they failed
+    feature_bytes: int
+    columns: tuple[str, ...]
+    fingerprint: dict[str, Any]
+
+
+def cache_info(cache: Cache) -> CacheInfo:
+    """Summarise a cache."""
+    table, layout = cache.manifest, cache.layout
+    labels = find_cases(table).labels
+    return CacheInfo(
+        source=cache.source,
+        backend=cache.store.backend,
+        schema=SCHEMA,
+        images=layout.images,
+        cases=labels.size,
+        positive_images=int(table["label"].sum()),
+        positive_cases=int(labels.sum()),
+        views=layout.views,
+        dim=layout.dim,
+        shard_images=layout.shard_images,
+        shards=layout.shards,
+        shards_done=int(cache.shards_done.sum()),
+        images_done=int(cache.done.sum()),
+        lacking=tuple(table["image_id"][lacking_images(cache)].to_list()),
+        feature_bytes=layout.images * layout.image_bytes,
+        columns=tuple(table.columns),
+        fingerprint=cache.fingerprint.as_document(),
+    )

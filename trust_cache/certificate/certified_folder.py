@@ -1,0 +1,245 @@
+"""The certified folder: its files, the records in them, the only writer and the only reader."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.digests import file_stems
+from trust_cache.base.documents import Document, json_bytes, parse_json, read_json, typed
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import write_folder
+from trust_cache.base.text_tables import to_latex, to_markdown
+from trust_cache.certificate.certification import Certification, CertifySettings
+from trust_cache.certificate.point_tables import all_tables, name_of, paper_table, reasons
+from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
+from trust_cache.certificate.resplits import Spread
+from trust_cache.certificate.score_table import Cohort, Scores
+from trust_cache.certificate.split import Split, draw_split, read_split
+
+SCHEMA = 1
+POINTS, SPLIT, CERTIFICATES = "points.json", "split.csv", "certificates"
+OWN = frozenset(
+    {SPLIT, "points.csv", POINTS, "table.md", "table.tex", CERTIFICATES, "subgroups.csv", "resplits.csv"}
+)
+_RESPLIT_KEYS = (
+    "configuration", "target", "tau", "cases", "positives", "dismissed", "positives_dismissed",
+    "dismissal", "recall", "bound", "met",
+)  # fmt: skip
+
+
+class Certificate(Point, frozen=True, kw_only=True):
+    """A point, and what binds it to its scores, its split and its rule."""
+
+    schema: int
+    rule: str
+    scores_sha256: str
+    split_sha256: str
+    versions: dict[str, str]
+    sweep: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # what the winner of a sweep was chosen from
+
+
+class SubgroupRow(Point, frozen=True, kw_only=True):
+    """The point of one subgroup as the files have it."""
+
+    column: str
+    group: str
+
+
+class PointsDocument(Document, frozen=True, kw_only=True):
+    """points.json, and what `certify --json` prints."""
+
+    schema: int
+    points: tuple[Point, ...]
+    subgroups: tuple[SubgroupRow, ...]
+    resplits: tuple[Spread, ...]
+    settings: CertifySettings
+    split: str  # its origin: "seed 0" or a file
+    scores_sha256: str
+    split_sha256: str
+    warnings: tuple[str, ...]
+    limits: tuple[str, ...]
+    versions: dict[str, str]
+
+    @property
+    def subgroup_points(self) -> tuple[SubgroupPoint, ...]:
+        """The points of subgroups as a certification has them."""
+        return tuple(
+            SubgroupPoint(row.column, row.group, Point(**{key: getattr(row, key) for key in POINT_KEYS}))
+            for row in self.subgroups
+        )
+
+
+@dataclass(frozen=True)
+class CertifiedFolder:
+    """A certified folder that was read: its document, and the bytes of each certificate."""
+
+    path: Path
+    document: PointsDocument
+    certificates: Mapping[tuple[str | None, float], bytes]  # by configuration and target
+
+
+def read_certified(path: Path) -> CertifiedFolder:
+    """Read the document of a certified folder and its certificates, one per point."""
+    try:
+        document = read_json(path / POINTS, PointsDocument, what="the points of certify", schema=SCHEMA)
+        files = {file: file.read_bytes() for file in sorted((path / CERTIFICATES).glob("*.json"))}
+    except OSError as error:
+        raise InputError(f"{path}: not a readable folder of certify ({error}); certify again") from error
+    read = [(read_certificate(file), content) for file, content in files.items()]
+    certificates = {(found.configuration, found.target): content for found, content in read}
+    expected = {(point.configuration, point.target) for point in document.points}
+    if expected != set(certificates):
+        raise InputError(
+            f"{path}: expected a certificate for each of its {len(expected)} points, found"
+            f" {len(certificates)}; certify again"
+        )
+    return CertifiedFolder(path, document, certificates)
+
+
+def find_certificate(folder: Path, configuration: str, target: float) -> Path:
+    """Return the certificate of a configuration at a target in a certified folder."""
+    paths = sorted((folder / CERTIFICATES).glob("*.json"))
+    if not paths:
+        raise InputError(
+            f"{folder}: expected certificates there, found none; make them with"
+            f" `trust-cache certify RUN --out {folder}` and name the folder with --certified"
+        )
+    found = []
+    for path in paths:
+        certificate = read_certificate(path)
+        if (certificate.configuration, certificate.target) == (configuration, target):
+            return path
+        found.append(f"{certificate.configuration} at {certificate.target}")
+    raise InputError(
+        f"{folder}: expected a certificate of {configuration} at {target}, found {', '.join(found)}"
+    )
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Read a certificate file."""
+    return typed(read_certificate_keys(path), Certificate, where=path, what="a certificate")
+
+
+def read_certificate_keys(path: Path) -> dict[str, Any]:
+    """Read a certificate file without checking its keys, for `verify`, which names every wrong one."""
+    try:
+        content = parse_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable JSON file ({error})") from error
+    if not isinstance(content, dict) or "schema" not in content:
+        raise InputError(f"{path}: expected a certificate with a schema, found none")
+    if not {"tau", "bound", "scores_sha256"} & set(content):
+        raise InputError(f"{path}: has a schema but none of the keys of a certificate")
+    schema = content["schema"]
+    if type(schema) is not int or schema != SCHEMA:
+        raise InputError(
+            f"{path}: expected certificate schema {SCHEMA}, found {schema!r};"
+            " a newer one needs a newer trust-cache"
+        )
+    return content
+
+
+def draw_or_read_split(cohort: Cohort, seed: int, path: Path | str | None) -> tuple[Split, list[str]]:
+    """Draw a split from the seed, or read it from a file; also return warnings."""
+    if path is None:
+        return draw_split(cohort, seed), []
+    split, warnings = read_split(Path(path), cohort)
+    return split, warnings or _labels_changed(Path(path), cohort, split)
+
+
+def _labels_changed(path: Path, cohort: Cohort, split: Split) -> list[str]:
+    """Warn if the points beside a split file were computed with other labels."""
+    try:
+        document = read_json(path.with_name(POINTS), PointsDocument, what="the points of certify")
+        recorded = [document.points[0].search_positives, document.points[0].positives]
+    except (OSError, InputError, IndexError):
+        return []  # a split file needs no certified folder around it
+    found = [int(np.count_nonzero(cohort.labels[part])) for part in (split.search, split.evaluation)]
+    if recorded == found:
+        return []
+    return [
+        f"{path}: the labels changed since this split was made: search and evaluation had"
+        f" {recorded[0]} and {recorded[1]} positives then, {found[0]} and {found[1]} now"
+    ]
+
+
+def write_certification(certification: Certification, out: Path) -> Path | None:
+    """Write the folder; return where an earlier one with other results was kept, if there was one."""
+    return write_folder(out, render(certification), own=OWN)
+
+
+def render(certification: Certification) -> dict[str, bytes]:
+    """Return the files of the folder by relative name."""
+    notes = (*reasons(certification), *certification.warnings)
+    document = as_document(certification)
+    files = {
+        SPLIT: certification.split.table.write_csv().encode(),
+        "points.csv": write_rows(POINT_KEYS, document["points"]),
+        POINTS: json_bytes(document),
+        "table.md": to_markdown([*all_tables(certification).values()], notes, certification.limits).encode(),
+        "table.tex": to_latex(paper_table(certification)).encode(),
+    }
+    if certification.subgroups:
+        files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), document["subgroups"])
+    if certification.resplits:
+        rows = ({"resplit": item.resplit, **item.point.as_document()} for item in certification.resplits)
+        files["resplits.csv"] = write_rows(("resplit", *_RESPLIT_KEYS), rows)
+    stems = file_stems(name_of(point.configuration) for point in certification.points)
+    for point in certification.points:
+        name = f"{CERTIFICATES}/{stems[name_of(point.configuration)]}@{point.target!r}.json"
+        files[name] = json_bytes(as_certificate(point, certification))
+    return files
+
+
+def as_certificate(point: Point, certification: Certification) -> dict[str, Any]:
+    """Return the certificate of one of a certification's points, ready for JSON."""
+    rule, versions = certification.settings.rule, certification.versions
+    return bind_point(point, rule, certification.scores, certification.split, versions)
+
+
+def bind_point(
+    point: Point,
+    rule: str,
+    scores: Scores,
+    split: Split,
+    versions: Mapping[str, str],
+    sweep: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET,
+) -> dict[str, Any]:
+    """Return a certificate, ready for JSON: the point and what binds it to these scores and this split."""
+    certificate = Certificate(
+        **point.as_document(),
+        schema=SCHEMA,
+        rule=rule,
+        scores_sha256=scores.sha256,
+        split_sha256=split.sha256,
+        versions=dict(versions),
+        sweep=sweep,
+    )
+    return {"schema": SCHEMA} | certificate.as_document()
+
+
+def as_document(certification: Certification) -> dict[str, Any]:
+    """Return everything as one document (points.json, `certify --json`)."""
+    return PointsDocument(
+        schema=SCHEMA,
+        points=certification.points,
+        subgroups=tuple(
+            SubgroupRow(column=item.column, group=item.group, **item.point.as_document())
+            for item in certification.subgroups
+        ),
+        resplits=certification.spreads,
+        settings=certification.settings,
+        split=certification.split.origin,
+        scores_sha256=certification.scores.sha256,
+        split_sha256=certification.split.sha256,
+        warnings=certification.warnings,
+        limits=certification.limits,
+        versions=certification.versions,
+    ).as_document()

@@ -1,0 +1,188 @@
+"""Tables of a certification for terminal, Markdown and LaTeX: the paper's table and the details."""
+
+from itertools import groupby
+
+from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
+from trust_cache.certificate.certification import Certification
+from trust_cache.certificate.points import Point
+from trust_cache.statistics.prevalence import ASSUMPTION
+from trust_cache.statistics.rules import RULES
+
+NOT_AVAILABLE = "N/A"
+BOUND, BOUND_CORRECTED = "Bound", "Bound corrected"  # headings in every table but the paper's
+
+
+def name_of(configuration: str | None) -> str:
+    """Name a configuration where the file has no such column."""
+    return "scores" if configuration is None else configuration
+
+
+def target_header(target: str) -> str:
+    """Name the column of a target's dismissal as the paper does."""
+    return f"Case @{target} target"
+
+
+def all_tables(certification: Certification) -> dict[str, Table]:
+    """Return every table of a certification, by the names of a report's anchors and files."""
+    tables = {"paper": paper_table(certification), "details": details_table(certification)}
+    if certification.settings.prevalence is not None:
+        tables["prevalence"] = _prevalence_table(certification)
+    if certification.subgroups:
+        tables["subgroups"] = _subgroup_table(certification)
+    if certification.spreads:
+        tables["resplits"] = _spread_table(certification)
+    return tables
+
+
+def paper_table(certification: Certification) -> Table:
+    """Return the paper's table: one row per configuration, N/A where a target is not met."""
+    settings = certification.settings
+    bound = f"CPU{confidence(settings.delta)[:-1]}"  # the paper's name; CPU99 at 99 % confidence
+    rows = []
+    for configuration, group in groupby(certification.points, key=lambda point: point.configuration):
+        points = list(group)
+        cells = [name_of(configuration)]
+        for point in points:
+            cells += [_if_met(point, point.dismissal), _if_met(point, point.bound, NO_NUMBER)]
+        auroc = points[0].auroc_case
+        cells.append(NO_NUMBER if auroc is None else f"{auroc:.4f}")
+        cells += [percent(point.image_dismissal) for point in points]
+        rows.append(tuple(cells))
+    header = ["Configuration"]
+    for target in settings.targets:
+        header += [target_header(whole_percent(target)), bound]
+    header.append("Case AUROC")
+    header += [f"Image dismissal at τ{100 * target:.6g}" for target in settings.targets]
+    first = certification.points[0]
+    title = (
+        f"Dismissal on the evaluation subset: {first.cases:,} cases, {first.positives:,} positive"
+        f" ({percent(first.prevalence)})"
+    )
+    return Table(title, tuple(header), tuple(rows))
+
+
+def details_table(certification: Certification) -> Table:
+    """Return one row per point: counts and every bound, with the names that rule-out studies use."""
+    settings = certification.settings
+    rows = [
+        (
+            name_of(point.configuration),
+            whole_percent(point.target),
+            NO_NUMBER if point.tau is None else f"{point.tau:.6g}",
+            f"{point.dismissed:,} of {point.cases:,}",
+            f"{point.positives_dismissed:,} of {point.positives:,}",
+            _if_met(point, point.dismissal),
+            _if_met(point, point.false_omission_rate),
+            _if_met(point, point.bound),
+            _if_met(point, point.bound_corrected),
+            percent(point.recall),
+            percent(point.recall_lower),
+            "met" if point.met else "infeasible" if point.tau is None else "not met",
+        )
+        for point in certification.points
+    ]
+    level = confidence(settings.delta)
+    header = (
+        "Configuration", "Target", "τ", "Dismissed", "Positives dismissed", "Dismissal (CRR)", "FOR", BOUND,
+        BOUND_CORRECTED, "Recall", "Recall at least", "Verdict",
+    )  # fmt: skip
+    legend = (
+        "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
+        f" the dismissed as observed. {BOUND}: its one-sided {level} Clopper-Pearson upper"
+        f" bound; corrected: for the {certification.points[0].compared} points compared"
+        " (configurations x targets x subgroups). Recall at least: its one-sided"
+        f" {level} lower bound. Rule {settings.rule}: {RULES[settings.rule].promise}."
+    )
+    title = f"Operating points in detail (threshold rule: {settings.rule})"
+    return Table(title, header, tuple(rows), legend)
+
+
+def _prevalence_table(certification: Certification) -> Table:
+    settings = certification.settings
+    rows = tuple(
+        (
+            name_of(point.configuration),
+            whole_percent(point.target),
+            _if_met(point, point.assumed_false_omission_rate_upper, digits=4),
+            NOT_AVAILABLE if not point.met else f"{point.assumed_missed_per_1000_upper:.4g}",
+        )
+        for point in certification.points
+    )
+    title = f"At a prevalence of {whole_percent(settings.prevalence or 0.0)}"
+    header = ("Configuration", "Target", "FOR at most", "Missed cancers per 1,000 at most")
+    legend = f"With {confidence(settings.delta)} confidence; {ASSUMPTION}."
+    return Table(title, header, rows, legend)
+
+
+def _subgroup_table(certification: Certification) -> Table:
+    rows = tuple(
+        (
+            name_of(item.point.configuration),
+            whole_percent(item.point.target),
+            item.group,
+            f"{item.point.dismissed:,} of {item.point.cases:,}",
+            f"{item.point.positives_dismissed:,} of {item.point.positives:,}",
+            percent(item.point.dismissal),
+            percent(item.point.bound),
+            percent(item.point.bound_corrected),
+            percent(item.point.recall),
+        )
+        for item in certification.subgroups
+    )
+    header = (
+        "Configuration", "Target", certification.subgroups[0].column, "Dismissed",
+        "Positives dismissed", "Dismissal", BOUND, BOUND_CORRECTED, "Recall",
+    )  # fmt: skip
+    return Table("The same thresholds by subgroup, met or not", header, rows)
+
+
+def _spread_table(certification: Certification) -> Table:
+    rows = tuple(
+        (
+            name_of(spread.configuration),
+            whole_percent(spread.target),
+            f"{spread.met} of {spread.resplits} ({percent(spread.met_share, 0)})",
+            percent(spread.met_share_expected, 0),
+            _range(spread.dismissal),
+            _range(spread.bound),
+        )
+        for spread in certification.spreads
+    )
+    header = (
+        "Configuration", "Target", "Target met", "Expected by the Beta-binomial law",
+        "Dismissal, median (5-95 %)", f"{BOUND}, median (5-95 %)",
+    )  # fmt: skip
+    title = f"The spread over {certification.settings.resplits} other random splits"
+    return Table(title, header, rows)
+
+
+def sentences(certification: Certification) -> list[str]:
+    """Return the headline result and its bound for each point that met its target."""
+    level = confidence(certification.settings.delta)
+    return [
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {percent(point.dismissal)}"
+        f" of cases are below {point.tau:.6g}; with {level} confidence at most"
+        f" {percent(point.bound)} of those have cancer ({point.positives_dismissed} of the"
+        f" {point.positives} cancers are among them; the cohort's own rate is"
+        f" {percent(point.prevalence)})."
+        for point in certification.points
+        if point.met
+    ]
+
+
+def reasons(certification: Certification) -> list[str]:
+    """Return the reason for each point that prints N/A."""
+    return [
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.reason}"
+        for point in certification.points
+        if not point.met
+    ]
+
+
+def _if_met(point: Point, value: float | None, otherwise: str = NOT_AVAILABLE, digits: int = 2) -> str:
+    return percent(value, digits) if point.met else otherwise
+
+
+def _range(quantiles: dict[str, float]) -> str:
+    low, middle, high = (percent(quantiles[name]) for name in ("q05", "q50", "q95"))
+    return f"{middle} ({low} - {high})"

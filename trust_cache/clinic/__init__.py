@@ -1,0 +1,1 @@
+"""Model folders, triage of new cases, worklists and monitoring."""

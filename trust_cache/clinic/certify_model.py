@@ -1,0 +1,123 @@
+"""Certify a model on cases it never saw, and attach the certificate to its folder."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.documents import json_bytes
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import refuse_unknown, write_folder
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.certificate.certification import Certification
+from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
+from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
+from trust_cache.certificate.certify import certify
+from trust_cache.certificate.score_table import check_scores
+from trust_cache.clinic.model_folder import ModelThreshold, StoredModel, read_model, write_model
+from trust_cache.clinic.model_scoring import ScoredCache, score_cache
+from trust_cache.heads.run_folder import identify_cache
+
+SCORES, SCORED_BY = "scores.csv", "scored_by.json"
+OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
+
+
+@dataclass(frozen=True)
+class ModelCertification:
+    """The certification of a model, and whether its folder now has the certificate."""
+
+    certification: Certification
+    kept: Path | None  # where earlier results in this place went
+    attached: bool
+    not_attached: str | None  # the reason, if it was requested
+    model_kept: Path | None  # where the earlier model went
+
+
+def certify_model(
+    model: Path,
+    cache: str,
+    out: Path,
+    *,
+    targets: Sequence[float] | None = None,
+    attach: bool = False,
+    advance: Callable[[], None] = lambda: None,
+    **terms: Any,
+) -> ModelCertification:
+    """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
+
+    The default target is the model's own; `terms` are those of `certify`. Cases that the head was trained on
+    are refused. With `attach`, the certificate at the model's target (or at the only target) and its
+    threshold are written into the model folder if the target was met.
+    """
+    stored = read_model(model)
+    own = stored.model.threshold.target
+    wanted = tuple(targets or (own,))
+    if attach and own not in wanted and len(wanted) > 1:
+        raise InputError(
+            f"target: with --attach expected the model's own ({own}) among the targets, or one target, found"
+            f" {', '.join(map(str, wanted))}"
+        )
+    refuse_unknown(out, own=OWN)
+    opened = open_cache(cache)
+    require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
+    rows = load_rows(opened, views=1)
+    shared = stored.model.trained_on.refuse_seen(opened, rows)
+    scored = score_cache(opened, rows, stored.model.head)
+    table = scores_table(opened, scored, stored.model.configuration)
+    scores = check_scores(table, str(out / SCORES))
+    certification = certify(scores, targets=wanted, advance=advance, **terms)
+    certification = replace(certification, warnings=(*shared, *certification.warnings))
+    scored_by = {
+        "schema": 1,
+        "model_sha256": stored.sha256,
+        "configuration": stored.model.configuration,
+        "cache": identify_cache(opened).as_document(),
+    }
+    files = render(certification) | {
+        SCORES: write_rows(table.columns, table.iter_rows(named=True)),
+        SCORED_BY: json_bytes(scored_by),
+    }
+    kept = write_folder(out, files, own=OWN)
+    if not attach:
+        return ModelCertification(certification, kept, False, None, None)
+    return _attach(stored, opened, certification, scored, own if own in wanted else wanted[0], kept)
+
+
+def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.DataFrame:
+    """Return the scores with the columns of an external run's scores.csv and the manifest's other columns."""
+    identity = ("case_id", "image_id", "label", "configuration", "fold", "score")
+    return pl.DataFrame(
+        {
+            "configuration": [configuration] * cache.images,
+            "fold": ["external"] * cache.images,
+            **{name: cache.manifest[name] for name in ("case_id", "image_id", "label")},
+            "score": [repr(score) for score in scored.images.tolist()],
+        }
+    ).hstack(cache.manifest.select(pl.exclude(identity)))
+
+
+def _attach(
+    stored: StoredModel,
+    cache: Cache,
+    certification: Certification,
+    scored: ScoredCache,
+    target: float,
+    kept: Path | None,
+) -> ModelCertification:
+    point = next(point for point in certification.points if point.target == target)
+    if point.met is not True or point.tau is None:
+        return ModelCertification(certification, kept, False, f"the target was not met: {point.reason}", None)
+    model = replace(
+        stored.model,
+        threshold=ModelThreshold(point.tau, target, f"certificate of {cache.images:,} images"),
+        reference=np.sort(scored.by_case[certification.split.evaluation]),
+        made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
+        certificate=Certificate(**as_certificate(point, certification)),
+    )
+    return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

@@ -1,0 +1,186 @@
+"""Export a model from a run: one head, its threshold, and its certificate if there is one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import refuse_unknown
+from trust_cache.cache.cache_reader import Cache
+from trust_cache.cache.feature_rows import FeatureRows, load_rows
+from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
+from trust_cache.certificate.score_table import build_cohort, read_scores
+from trust_cache.certificate.split import read_split
+from trust_cache.certificate.verify import verify
+from trust_cache.clinic.model_folder import OWN, Model, ModelThreshold, StoredModel, read_model, write_model
+from trust_cache.clinic.model_scoring import TrainedOn, score_cache
+from trust_cache.heads.bank import HeadParameters
+from trust_cache.heads.fold_training import fold_job
+from trust_cache.heads.folds import CALIBRATE
+from trust_cache.heads.run_folder import RunFolder
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
+from trust_cache.heads.training_data import FitSettings, prepare_final
+from trust_cache.statistics.thresholds import exact_share, select_threshold
+
+SAME_TO = 1e-5  # rounding on other processors changes a score by far less
+_NO_THRESHOLD = "no calibration case is positive, so there is no threshold: triage dismisses nothing"
+
+
+@dataclass(frozen=True)
+class ReadyHead:
+    """A head with its threshold, and the sorted scores of cases that it was not fitted on."""
+
+    head: HeadParameters
+    threshold: ModelThreshold
+    reference: NDArray[np.float64]
+    warnings: tuple[str, ...]
+    certificate: Certificate | None = None
+
+
+def refit(
+    run: RunFolder,
+    configuration: str,
+    cache: Cache,
+    rows: FeatureRows,
+    target: float,
+    *,
+    threads: int = 1,
+    trainer: Trainer = COMPILED,
+    on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
+) -> ReadyHead:
+    """Train the run's configuration on 90 % of its cases, as an external evaluation does.
+
+    The threshold keeps the target on the calibration cases, which the head was not fitted on. They have few
+    positives: only a certificate on other cases bounds the risk of this threshold.
+    """
+    record, settings = run.record, run.settings(configuration)
+    epochs = record.training.epochs
+    final = FitSettings({configuration: settings}, record.training.settings, record.seed, 1, record.views)
+    work = prepare_final(cache, final, None)
+    job = fold_job(work, rows, [settings], 0, 0)
+    trained = train_fold(job, trainer, threads=threads, on_epoch=lambda epoch: on_epoch(epoch, epochs))
+    head = trained.parameters
+    scored = score_cache(cache, rows, head)
+    if not np.all(np.isfinite(scored.images)):
+        raise InputError(
+            f"{configuration}: training diverged, its scores are not finite;"
+            " lower its lr or the weights of its losses"
+        )
+    calibrating = work.folds[0].parts[0] == CALIBRATE
+    scores, labels = scored.by_case[calibrating], scored.cases.labels[calibrating]
+    positives = int(np.count_nonzero(labels))
+    chosen_by = f"recall on {labels.size} calibration cases, {positives} of them positive"
+    tau = select_threshold(scores, labels, target) if positives else None
+    warnings = work.warnings if positives else (*work.warnings, _NO_THRESHOLD)
+    return ReadyHead(head, ModelThreshold(tau, target, chosen_by), np.sort(scores), tuple(warnings))
+
+
+@dataclass(frozen=True)
+class Export:
+    """An exported model and its warnings."""
+
+    stored: StoredModel
+    warnings: tuple[str, ...]
+    kept: Path | None  # where an earlier model in its place was moved
+
+
+def export_model(
+    run: Path,
+    out: Path,
+    *,
+    configuration: str,
+    target: float = 0.98,
+    cache: str | None = None,
+    test_cache: str | None = None,
+    certified: Path | None = None,
+    threads: int | None = None,
+    on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Export:
+    """Write the model folder of a run's configuration.
+
+    From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
+    the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
+    is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
+    """
+    exact_share(target)
+    refuse_unknown(out, own=OWN)
+    threads = count_threads(threads)
+    folder = RunFolder(run)
+    folder.settings(configuration)
+    opened = folder.open_train_cache(cache)
+    rows = load_rows(opened)
+    trained_on = TrainedOn.from_cache(opened, rows)
+    external = folder.record.test is not None
+    if external:
+        ready = _external(folder, configuration, target, test_cache, certified, trained_on)
+    else:
+        ready = refit(folder, configuration, opened, rows, target, threads=threads, on_epoch=on_epoch)
+    model = Model(
+        configuration=configuration,
+        origin="external" if external else "refit",
+        fingerprint=folder.record.fingerprint,
+        head=ready.head,
+        threshold=ready.threshold,
+        reference=ready.reference,
+        trained_on=trained_on,
+        made_from=_made_from(folder, configuration),
+        certificate=ready.certificate,
+    )
+    kept = write_model(model, out)
+    return Export(read_model(out), ready.warnings, kept)
+
+
+def _external(
+    run: RunFolder,
+    configuration: str,
+    target: float,
+    test_cache: str | None,
+    certified: Path | None,
+    trained_on: TrainedOn,
+) -> ReadyHead:
+    folder = certified if certified is not None else run.path / "certified"
+    path = find_certificate(folder, configuration, target)
+    verification = verify(path, run.path, folder / SPLIT)
+    if not verification.holds:
+        found = "; ".join(str(item) for item in verification.disagreements)
+        raise InputError(f"{path}: does not agree with the scores of {run.path} ({found})")
+    certificate = read_certificate(path)
+    head = run.head(configuration)
+    cache = run.open_test_cache(test_cache)
+    rows = load_rows(cache, views=1)
+    scored = score_cache(cache, rows, head)
+    _require_same_scores(run, configuration, cache, scored.images)
+    split, _ = read_split(folder / SPLIT, build_cohort(read_scores(run.path)))
+    warnings = trained_on.refuse_seen(cache, rows)
+    if not certificate.met:
+        warnings = (*warnings, f"not certified: {certificate.reason}")
+    threshold = ModelThreshold(certificate.tau, target, f"certificate of {cache.images:,} images")
+    reference = np.sort(scored.by_case[split.evaluation])
+    return ReadyHead(head, threshold, reference, warnings, certificate if certificate.met else None)
+
+
+def _made_from(run: RunFolder, configuration: str) -> dict[str, object]:
+    """Return where a model comes from, without paths of this machine."""
+    record = run.record.as_document()
+    kept = {name: record[name] for name in ("seed", "views", "manifest_sha256", "test") if name in record}
+    head, training = record["configurations"][configuration], run.record.training.settings.as_document()
+    return {"run": run.path.resolve().name, "head": head, "training": training} | kept
+
+
+def _require_same_scores(
+    run: RunFolder, configuration: str, cache: Cache, scores: NDArray[np.float64]
+) -> None:
+    """Refuse a run whose scores its head does not reproduce: the certificate would be of another model."""
+    stated = read_scores(run.path).table.filter(pl.col("configuration") == configuration)
+    here = cache.manifest.select("image_id").with_columns(here=pl.Series(scores))
+    joined = here.join(stated.select("image_id", "score"), on="image_id", how="left")
+    apart = (joined["here"] - joined["score"]).abs()
+    if stated.height != cache.images or apart.null_count() or float(apart.max()) > SAME_TO:  # type: ignore[arg-type]
+        raise InputError(
+            f"{run.path}: its scores.csv has other scores of {configuration} than its head gives"
+            f" on {cache.source}; the run is damaged or mixed from two runs: make it again"
+        )

@@ -1,0 +1,248 @@
+"""Find the cases to triage in a folder of DICOM files or in a manifest, and list what is wrong with each."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trust_cache.base.errors import InputError
+from trust_cache.images.dicom_file import read_dataset
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.picture import tagged_laterality
+from trust_cache.manifest.manifest_file import read_unlabelled
+
+STANDARD = ("L-CC", "L-MLO", "R-CC", "R-MLO")
+ELEMENTS = (
+    "SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "PatientID", "ImageLaterality", "Laterality",
+    "ViewPosition",
+)  # fmt: skip
+_DIRECTORY = "1.2.840.10008.1.3.10"  # Media Storage Directory: DICOMDIR, a list of files
+_IMAGE_SUFFIXES = (".dcm", ".dicom", ".dic", ".ima")
+_SNIFFED = 1024  # bytes
+
+
+@dataclass(frozen=True)
+class IncomingImage:
+    """One image file of a case; `problem` is what is wrong with it before it is decoded."""
+
+    image_id: str
+    location: str
+    laterality: str | None
+    projection: str | None
+    problem: str | None = None
+
+    @property
+    def sided_projection(self) -> str:
+        """The projection with its side, such as L-CC; a question mark for an unknown part."""
+        return f"{self.laterality or '?'}-{self.projection or '?'}"
+
+    @property
+    def decodable(self) -> bool:
+        """Whether it can be decoded: a right breast is mirrored, so its side must be known."""
+        return self.problem is None and self.laterality is not None
+
+
+@dataclass(frozen=True)
+class IncomingCase:
+    """The images of one case, and the problems that keep it from being dismissed."""
+
+    case_id: str
+    images: tuple[IncomingImage, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class IncomingCases:
+    """The cases of a folder or manifest, sorted by case_id, and the number of files that are not images."""
+
+    cases: tuple[IncomingCase, ...]
+    skipped: int = 0
+
+
+def parse_required(text: str) -> tuple[str, ...]:
+    """Parse the projections that make a case complete: `L-CC,L-MLO,R-CC,R-MLO`."""
+    required = tuple(part.strip().upper() for part in text.split(","))
+    for part in required:
+        side, dash, projection = part.partition("-")
+        if side not in ("L", "R") or not dash or not projection.isalnum():
+            raise InputError(
+                f"require: expected projections such as {','.join(STANDARD)}, found {part or 'nothing'!r}"
+            )
+    if len(set(required)) < len(required):
+        raise InputError(f"require: expected different projections, found {text!r}")
+    return required
+
+
+def find_incoming(source: Path, manifest: Path | None, required: Sequence[str]) -> IncomingCases:
+    """Return the cases of a folder, of a manifest, or of a manifest of files in a folder, with problems."""
+    if manifest is not None:
+        found = read_case_list(manifest, source)
+    elif source.suffix.lower() == ".csv" and not source.is_dir():
+        found = read_case_list(source)
+    else:
+        found = scan_folder(source)
+    return replace(found, cases=tuple(with_problems(case, required) for case in found.cases))
+
+
+def with_problems(case: IncomingCase, required: Sequence[str]) -> IncomingCase:
+    """Return the case with every problem that is known before decoding.
+
+    Several images of one required projection are allowed: the highest score counts. The same file twice is a
+    problem: the case was put together by mistake.
+    """
+    problems = [*case.problems]
+    problems += [f"image {image.image_id}: {image.problem}" for image in case.images if image.problem]
+    # Without any readable file nothing is known about projections.
+    if not case.images or any(image.problem is None for image in case.images):
+        found = [image.sided_projection for image in case.images]
+        problems += [f"missing projection {name}" for name in required if name not in found]
+        problems += [
+            f"{'unknown' if '?' in name else 'unexpected'} projection {name}: image {image.image_id}"
+            for image, name in zip(case.images, found, strict=True)
+            if name not in required
+        ]
+        copies = Counter(image.location for image in case.images)
+        problems += [f"the same file twice: {place}" for place, count in copies.items() if count > 1]
+    return replace(case, problems=tuple(dict.fromkeys(problems)))
+
+
+def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
+    """Read the cases of a manifest; relative paths start at `folder`, by default at the manifest's own.
+
+    An empty cell is a problem of its case. Only a row without a case_id is refused.
+    """
+    images = []
+    for row in read_unlabelled(manifest, folder):
+        problem = "the manifest has no path" if row.location is None else None
+        image = IncomingImage(row.image_id, row.location or "", row.laterality, row.projection, problem)
+        images.append((row.case_id, image))
+    return IncomingCases(tuple(_grouped(images)))
+
+
+def scan_folder(folder: Path) -> IncomingCases:
+    """Find the cases of a folder by StudyInstanceUID, which becomes the case_id.
+
+    A file without a StudyInstanceUID becomes a case of its own. It is also a problem of every case with files
+    in the same folder; if there is none, of the case below the nearest parent folder, if there is only one.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder of DICOM files or a manifest (.csv), found neither")
+    paths = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    files = _with_distinct_ids([file for path in paths if (file := _read(path, folder))], folder)
+    if not files:
+        raise InputError(f"{folder}: expected DICOM files, found none among {len(paths)} files")
+    known = [file for file in files if file.case_id]
+    strays = [file for file in files if not file.case_id]
+    problems = _contradictions(known)
+    _note_strays(problems, known, strays)
+    cases = [
+        replace(case, problems=tuple(problems[case.case_id]))
+        for case in _grouped((file.case_id, file.image) for file in known)
+    ]
+    cases += [IncomingCase(stray.image.image_id, (stray.image,)) for stray in strays]
+    return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), len(paths) - len(files))
+
+
+def _grouped(images: Iterable[tuple[str, IncomingImage]]) -> list[IncomingCase]:
+    """Return the cases of (case_id, image) pairs, sorted by case_id and image_id."""
+    cases: dict[str, list[IncomingImage]] = defaultdict(list)
+    for case_id, image in images:
+        cases[case_id].append(image)
+    return [
+        IncomingCase(case_id, tuple(sorted(found, key=lambda image: image.image_id)))
+        for case_id, found in sorted(cases.items())
+    ]
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    image: IncomingImage
+    case_id: str = ""  # the StudyInstanceUID
+    instance: str = ""  # the SOPInstanceUID
+    patient: str = ""  # a digest
+
+
+def _read(path: Path, folder: Path) -> _File | None:
+    """Read a file's header; None if it is not an image file."""
+    name = path.relative_to(folder).as_posix().removesuffix(".dcm")
+    image = IncomingImage(name, str(path), laterality=None, projection=None)
+    try:
+        header = read_dataset(path, ELEMENTS, pixels=False)
+        if header.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+            return None
+        values = {name: str(header.get(name) or "").strip() for name in ELEMENTS}
+        side = tagged_laterality(header)
+    except ImageError as error:
+        broken = replace(image, problem=f"{error.stage}: {error.reason}")
+        return None if _is_not_dicom(path) else _File(path, broken)
+    except Exception as error:  # pydicom converts an element when it is first used
+        return _File(path, replace(image, problem=f"read: the header is damaged ({type(error).__name__})"))
+    case_id, patient = values["StudyInstanceUID"], values["PatientID"]
+    problem = None if case_id else "read: the header has no StudyInstanceUID"
+    digest = hashlib.sha256(patient.encode(errors="replace")).hexdigest() if patient else ""
+    image = IncomingImage(name, str(path), side, values["ViewPosition"].upper() or None, problem)
+    return _File(path, image, case_id, values["SOPInstanceUID"], digest)
+
+
+def _is_not_dicom(path: Path) -> bool:
+    """Return whether an unreadable file is a table, a text or a picture rather than a broken DICOM file."""
+    suffix = path.suffix.lower()
+    if suffix:
+        return suffix not in _IMAGE_SUFFIXES and not suffix[1:].isdigit()  # 1.2.840.1234 ends in .1234
+    try:
+        with path.open("rb") as file:
+            text = file.read(_SNIFFED).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(text) and all(character.isprintable() or character.isspace() for character in text)
+
+
+def _with_distinct_ids(files: Sequence[_File], folder: Path) -> list[_File]:
+    """Keep the suffix in image_ids that would otherwise be equal, such as those of `1` and `1.dcm`."""
+    names = Counter(file.image.image_id for file in files)
+    return [
+        file
+        if names[file.image.image_id] == 1
+        else replace(file, image=replace(file.image, image_id=file.path.relative_to(folder).as_posix()))
+        for file in files
+    ]
+
+
+def _contradictions(files: Sequence[_File]) -> dict[str, list[str]]:
+    """Return the problems of cases whose headers contradict each other."""
+    problems: dict[str, list[str]] = defaultdict(list)
+    patients: dict[str, set[str]] = defaultdict(set)
+    instances: dict[str, list[_File]] = defaultdict(list)
+    for file in files:
+        patients[file.case_id].add(file.patient)
+        if file.instance:
+            instances[file.instance].append(file)
+    for case_id, found in patients.items():
+        if len(found) > 1:
+            problems[case_id].append("its files name different patients")
+    for copies in instances.values():
+        if len(copies) > 1:
+            names = ", ".join(copy.image.image_id for copy in copies)
+            for case_id in {copy.case_id for copy in copies}:
+                problems[case_id].append(f"files with the same SOPInstanceUID: {names}")
+    return problems
+
+
+def _note_strays(problems: dict[str, list[str]], known: Sequence[_File], strays: Sequence[_File]) -> None:
+    """Add each file without a StudyInstanceUID to the problems of the cases that it may belong to."""
+    directly: dict[Path, set[str]] = defaultdict(set)
+    below: dict[Path, set[str]] = defaultdict(set)
+    for file in known:
+        directly[file.path.parent].add(file.case_id)
+        for place in file.path.parents:
+            below[place].add(file.case_id)
+    for stray in strays:
+        nearest = next((below[place] for place in stray.path.parents if place in below), set())
+        for case_id in sorted(directly.get(stray.path.parent) or (nearest if len(nearest) == 1 else ())):
+            problems[case_id].append(f"unassignable file in the same folder: {stray.image.image_id}")

@@ -1,0 +1,246 @@
+"""Write and read the model folder: one head, its threshold, its certificate, and digests of every file."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from trust_cache.base.documents import Document, json_bytes, parse_json, typed
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import write_folder
+from trust_cache.base.versions import versions_of
+from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.clinic.model_scoring import TrainedOn
+from trust_cache.heads.bank import HeadParameters
+
+SCHEMA = 1
+RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
+HEAD, TRAINED_ON = "head.safetensors", "trained_on.safetensors"
+OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, CERTIFICATE})
+_PARTS = ("gamma", "beta", "weight", "bias")
+_FIX = "copy the folder again, or export the model again"
+
+Kind = Literal["trust-cache model"]
+ModelOrigin = Literal["refit", "external"]
+
+
+class ModelRecord(Document, frozen=True, kw_only=True):
+    """The content of model.json."""
+
+    schema: int
+    kind: Kind
+    configuration: str
+    origin: ModelOrigin
+    tau: float | None
+    target: float
+    chosen_by: str
+    certified: bool
+    certificate: str | None  # the name of its file
+    fingerprint: Fingerprint
+    dim: int
+    made_from: dict[str, Any]
+    files: dict[str, str]  # digests by name
+    versions: dict[str, str]
+    sha256: str  # of everything above
+
+
+@dataclass(frozen=True)
+class ModelThreshold:
+    """A dismissal threshold for case scores, its target, and how it was chosen."""
+
+    tau: float | None  # None: nothing is dismissed
+    target: float
+    chosen_by: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A head to apply to new cases, with everything that its use depends on."""
+
+    configuration: str
+    origin: ModelOrigin
+    fingerprint: Fingerprint
+    head: HeadParameters = field(repr=False)  # of one head
+    threshold: ModelThreshold
+    reference: NDArray[np.float64] = field(repr=False)  # sorted scores of cases it was not fitted on
+    trained_on: TrainedOn = field(repr=False)
+    made_from: Mapping[str, Any]
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        if self.head.heads != 1:
+            raise InputError(f"model: expected one head, found {self.head.heads}")
+        for name in _PARTS:
+            if not np.all(np.isfinite(getattr(self.head, name))):
+                raise InputError(f"model: expected finite numbers in the head's {name}, found others")
+        if not np.all(np.isfinite(self.reference)):
+            raise InputError("model: expected finite reference scores, found others")
+        certificate = self.certificate
+        if certificate is None:
+            return
+        if certificate.met is not True:
+            raise InputError(
+                "certificate: expected one whose target was met, found"
+                f" met = {certificate.met!r} ({certificate.reason}); it certifies nothing"
+            )
+        for name, expected, found in (
+            ("tau", self.threshold.tau, certificate.tau),
+            ("target", self.threshold.target, certificate.target),
+            ("configuration", self.configuration, certificate.configuration),
+        ):
+            if found != expected:
+                raise InputError(f"certificate: expected {name} {expected!r} of the model, found {found!r}")
+
+    @property
+    def certified(self) -> bool:
+        """Whether it has a certificate of this head at this threshold."""
+        return self.certificate is not None
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model and its folder; its digest is that of model.json, which has the digests of all other files."""
+
+    folder: Path
+    model: Model
+    sha256: str
+
+
+def write_model(model: Model, out: Path) -> Path | None:
+    """Write the model folder; return where an earlier model in its place was kept, if there was one."""
+    return write_folder(out, render_model(model), own=OWN)
+
+
+def render_model(model: Model) -> dict[str, bytes]:
+    """Return the files of a model folder by name."""
+    reference = "".join(f"{score!r}\n" for score in np.sort(model.reference).tolist())
+    digests = [np.frombuffer(bytes.fromhex(digest), np.uint8) for digest in sorted(model.trained_on.cases)]
+    cases = np.stack(digests) if digests else np.empty((0, 0), dtype=np.uint8)
+    files = {
+        HEAD: save({name: np.ascontiguousarray(getattr(model.head, name)) for name in _PARTS}),
+        REFERENCE: f"score\n{reference}".encode(),
+        TRAINED_ON: save({"cases": cases, "sketches": model.trained_on.sketches}),
+    }
+    if model.certificate is not None:
+        # In the order of the certified folder: the same certificate has the same bytes.
+        certificate = model.certificate.as_document()
+        files[CERTIFICATE] = json_bytes({"schema": certificate["schema"]} | certificate)
+    record = ModelRecord(
+        schema=SCHEMA,
+        kind="trust-cache model",
+        configuration=model.configuration,
+        origin=model.origin,
+        **asdict(model.threshold),
+        certified=model.certified,
+        certificate=CERTIFICATE if model.certified else None,
+        fingerprint=model.fingerprint,
+        dim=model.head.dim,
+        made_from=dict(model.made_from),
+        files={name: _sha256(content) for name, content in files.items()},
+        versions=versions_of("numpy", "numba", "safetensors"),
+        sha256="",
+    )
+    return {RECORD: _sealed(record.as_document()), **files}
+
+
+def read_model(folder: Path) -> StoredModel:
+    """Read a model folder; refuse one in which any byte has changed."""
+    content = _read(folder, RECORD)
+    record = _read_record(content, folder / RECORD)
+    files = _read_files(record, folder)
+    try:
+        model = _model_of(record, files)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
+    except (SafetensorError, KeyError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder}: the model cannot be read ({error!r}); {_FIX}") from error
+    return StoredModel(folder, model, _sha256(content))
+
+
+def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
+    arrays, trained_on = load(files[HEAD]), load(files[TRAINED_ON])
+    shapes, dim = {name: arrays[name].shape for name in _PARTS}, record.dim
+    if shapes != {"gamma": (1, dim), "beta": (1, dim), "weight": (1, dim), "bias": (1,)}:
+        raise InputError(f"expected a head of {dim} features, found {shapes}")
+    cases = frozenset(row.tobytes().hex() for row in trained_on["cases"])
+    header, *scores = files[REFERENCE].decode().splitlines()
+    if header != "score":
+        raise InputError(f"{REFERENCE}: expected the header 'score', found {header!r}")
+    certificate = None
+    if (content := files.get(CERTIFICATE)) is not None:
+        certificate = typed(parse_json(content), Certificate, where=CERTIFICATE, what="a certificate")
+    if record.certified is not (certificate is not None):
+        raise InputError(f"{RECORD} says certified {record.certified!r}, but {CERTIFICATE} does not agree")
+    return Model(
+        configuration=record.configuration,
+        origin=record.origin,
+        fingerprint=record.fingerprint,
+        head=HeadParameters(**{name: arrays[name].astype(np.float32, copy=False) for name in _PARTS}),
+        threshold=ModelThreshold(record.tau, record.target, record.chosen_by),
+        reference=np.array([float(score) for score in scores]),
+        trained_on=TrainedOn(cases, trained_on["sketches"]),
+        made_from=record.made_from,
+        certificate=certificate,
+    )
+
+
+def _read_record(content: bytes, path: Path) -> ModelRecord:
+    try:
+        document = parse_json(content)
+    except ValueError as error:
+        raise InputError(f"{path}: not a readable JSON file ({error}); {_FIX}") from error
+    record = typed(document, ModelRecord, where=path, what="the record of a model", schema=SCHEMA)
+    try:
+        unchanged = _sealed(document) == content
+    except (ValueError, RecursionError):  # Python reads NaN, which JSON does not have
+        unchanged = False
+    if not unchanged:
+        raise InputError(f"{path}: was changed after the model was exported; {_FIX}")
+    return record
+
+
+def _sealed(document: Mapping[str, Any]) -> bytes:
+    """Return a document with the digest of its other entries as the last one."""
+    rest = {name: value for name, value in document.items() if name != "sha256"}
+    return json_bytes(rest | {"sha256": _sha256(json_bytes(rest))})
+
+
+def _read_files(record: ModelRecord, folder: Path) -> dict[str, bytes]:
+    """Read the other files; refuse missing, unlisted and changed ones."""
+    needed = {HEAD, REFERENCE, TRAINED_ON} | ({CERTIFICATE} if record.certificate else set())
+    if set(record.files) != needed:
+        raise InputError(f"{folder / RECORD}: expected the digests of {', '.join(sorted(needed))}")
+    unlisted = sorted(name for name in OWN - {RECORD} - needed if (folder / name).exists())
+    if unlisted:
+        raise InputError(f"{folder / unlisted[0]}: does not belong to this model; remove it")
+    files = {name: _read(folder, name) for name in sorted(needed)}
+    for name, content in files.items():
+        if _sha256(content) != record.files[name]:
+            raise InputError(
+                f"{folder / name}: was changed after the model was exported (sha256 expected"
+                f" {record.files[name]}, found {_sha256(content)}); {_FIX}"
+            )
+    return files
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            f"{folder}: expected a model folder with {name} in it, found none;"
+            " make one with `trust-cache export-model`"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{folder / name}: cannot be read ({error.strerror or error})") from error
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

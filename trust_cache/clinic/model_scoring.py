@@ -1,0 +1,118 @@
+"""Apply a model's head to a cache, and recognise the cases and images that the head was trained on."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.cache_reader import Cache, shown
+from trust_cache.cache.feature_rows import FeatureRows
+from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.manifest.cases import Cases, find_cases
+
+Floats = NDArray[np.float64]
+Sketches = NDArray[np.int16]
+
+SKETCH_NUMBERS = 16
+FEWEST_DIMS = 16  # with fewer features two images may agree by chance
+_UNIT = 1000  # steps per standard deviation
+_SAME = 30  # steps in each number; images that differ by a tenth of their length agree once in 10^10 pairs
+_SEED = 20  # of the signs: part of the format of model folders
+
+
+@dataclass(frozen=True)
+class ScoredCache:
+    """One head's scores of a cache's images and cases."""
+
+    cases: Cases
+    images: Floats
+    by_case: Floats
+
+
+def score_cache(cache: Cache, rows: FeatureRows, head: HeadParameters) -> ScoredCache:
+    """Score every image and every case of a cache."""
+    cases = find_cases(cache.manifest)
+    images = score_rows(rows, np.arange(cache.images), head)[0]
+    return ScoredCache(cases, images, cases.score(images))
+
+
+def sketch_images(rows: FeatureRows) -> Sketches:
+    """Return the sketch [image, number] of every image; zeros where features are constant or too few."""
+    found = np.zeros((rows.images, SKETCH_NUMBERS), dtype=np.int16)
+    if rows.dim < FEWEST_DIMS:
+        return found
+    signs = _signs(rows.dim)
+    for image in range(rows.images):
+        clean = rows.clean(image).astype(np.float64)
+        clean -= clean.mean()
+        length = float(np.linalg.norm(clean))
+        if length > 0:
+            found[image] = np.rint(signs @ (clean / length) * _UNIT).clip(-(2**15), 2**15 - 1)
+    return found
+
+
+def same_images(known: Sketches, others: Sketches) -> NDArray[np.int64]:
+    """Return the positions of `others` that show an image of `known`."""
+    usable = known[known.any(axis=1)].astype(np.float64)
+    asked = np.flatnonzero(others.any(axis=1))
+    if not usable.size or not asked.size:
+        return np.empty(0, dtype=np.int64)
+    nearest, _ = cKDTree(usable).query(
+        others[asked].astype(np.float64), p=np.inf, distance_upper_bound=_SAME + 1
+    )
+    return np.asarray(asked[nearest <= _SAME], dtype=np.int64)
+
+
+@lru_cache(maxsize=4)
+def _signs(dim: int) -> NDArray[np.float64]:
+    """Return fixed signs [number, dim] from a bit generator's raw output, which numpy keeps stable."""
+    words = np.random.PCG64(np.random.SeedSequence(_SEED)).random_raw(SKETCH_NUMBERS * dim)
+    return np.where(np.asarray(words, dtype=np.uint64) >> np.uint64(63), 1.0, -1.0).reshape(-1, dim)
+
+
+def digest_of(case_id: str) -> str:
+    """Return the digest that stands for a case id in a model folder."""
+    return hashlib.blake2b(case_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """Digests of the case ids and sketches of the images that a head was trained on.
+
+    They detect reuse; they do not anonymise: anyone who can guess a case id can find its digest.
+    """
+
+    cases: frozenset[str]
+    sketches: Sketches = field(repr=False)  # [image, number]
+
+    @classmethod
+    def from_cache(cls, cache: Cache, rows: FeatureRows) -> "TrainedOn":
+        """Return the record of a head that was trained on this cache."""
+        return cls(frozenset(map(digest_of, cache.manifest["case_id"].unique())), sketch_images(rows))
+
+    def refuse_seen(self, cache: Cache, rows: FeatureRows) -> tuple[str, ...]:
+        """Refuse a cache with cases that the head was trained on; return warnings.
+
+        Images are compared by their features. Where these differ, an equal case id is only a warning:
+        different data sets number their cases alike. With too few features the case ids decide.
+        """
+        manifest = cache.manifest
+        images = manifest["image_id"][same_images(self.sketches, sketch_images(rows))].to_list()
+        shared = sorted(name for name in manifest["case_id"].unique() if digest_of(name) in self.cases)
+        if images or (shared and rows.dim < FEWEST_DIMS):
+            kind, names = ("images", images) if images else ("cases", shared)
+            raise InputError(
+                f"{cache.source}: expected cases that the model never saw, found {len(names)} {kind} that it"
+                f" was trained on ({shown(names)}); leave them out with `trust-cache cache subset`"
+            )
+        if not shared:
+            return ()
+        return (
+            f"{len(shared)} case ids also occur among the cases that the model was trained on (the first:"
+            f" {shared[0]}). Their images differ, so they count as different cases. If the same patients"
+            " occur in both, the certificate is not exact",
+        )

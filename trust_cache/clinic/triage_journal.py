@@ -1,0 +1,131 @@
+"""Record each scored case of a triage on disk, so that an interrupted triage resumes."""
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trust_cache.base.documents import Document, parse_json, typed
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import refusals_in_words, sync
+from trust_cache.base.locks import FileLock
+from trust_cache.clinic.incoming_cases import IncomingCase
+from trust_cache.clinic.worklist import ScoredCase
+
+SCHEMA = 1
+
+
+class JournalIdentity(Document, frozen=True, kw_only=True):
+    """The journal's first line: everything besides the files that scores depend on."""
+
+    schema: int = SCHEMA
+    model: str
+    weights: str
+    required: tuple[str, ...]
+    device: str
+    threads: int  # their number changes the last bits of features
+
+
+class JournalEntry(Document, frozen=True, kw_only=True):
+    """A line for each scored case."""
+
+    key: str
+    scored: ScoredCase
+
+
+class Journal:
+    """The scored cases of one triage, in a folder beside its worklist; one process at a time."""
+
+    def __init__(self, out: Path, identity: JournalIdentity) -> None:
+        self.folder = out.with_name(f".{out.name}.work")
+        self._lock = FileLock(out.with_name(f".{out.name}.lock"), str(out))
+        self._identity = identity
+        self._file = self.folder / "journal.jsonl"
+        self._done: dict[str, ScoredCase] = {}
+
+    def __enter__(self) -> "Journal":
+        with refusals_in_words(str(self.folder.parent)):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+        try:
+            if self._file.exists():
+                self._read()
+            else:
+                with refusals_in_words(str(self.folder)):
+                    self.folder.mkdir(exist_ok=True)
+                    self._append(self._identity)
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def finished(self, case: IncomingCase) -> ScoredCase | None:
+        """Return the result of an earlier start, if the files of the case are unchanged."""
+        return self._done.get(key_of(case))
+
+    def enter(self, case: IncomingCase, scored: ScoredCase) -> None:
+        """Record a scored case durably."""
+        with refusals_in_words(str(self.folder)):
+            self._append(JournalEntry(key=key_of(case), scored=scored))
+
+    def discard(self) -> None:
+        """Remove the journal once the worklist is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _append(self, record: Document) -> None:
+        with self._file.open("ab") as file:
+            # A kill may have left half a line; the next record must not become part of it.
+            start = b"" if file.tell() == 0 else b"\n"
+            file.write(start + json.dumps(record.as_document()).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        sync(self.folder)
+
+    def _read(self) -> None:
+        documents: list[Any] = []
+        for line in self._file.read_bytes().splitlines():
+            with suppress(ValueError):  # half a line
+                documents += [found] if (found := parse_json(line)) else []
+        if not documents:
+            self._file.unlink()
+            self._append(self._identity)
+            return
+        first = typed(documents[0], JournalIdentity, where=self._file, what="a triage journal", schema=SCHEMA)
+        for name in JournalIdentity.__struct_fields__:
+            expected, found = getattr(self._identity, name), getattr(first, name)
+            if found != expected:
+                raise InputError(
+                    f"{self.folder}: holds an interrupted triage with another {name} (expected {expected!r},"
+                    f" found {found!r}); finish that triage, or remove the folder"
+                )
+        for document in documents[1:]:
+            try:
+                entry = typed(document, JournalEntry, where=self._file, what="a scored case")
+            except InputError:  # a damaged line: the case is scored again
+                continue
+            self._done[entry.key] = entry.scored
+
+
+def key_of(case: IncomingCase) -> str:
+    """Return the digest of a case's problems and files; size and time stand for the content of a file."""
+    images = [
+        [image.image_id, image.laterality, image.projection, *_state(image.location)] for image in case.images
+    ]
+    text = json.dumps([case.case_id, list(case.problems), images])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _state(location: str) -> tuple[str, int | None, int | None]:
+    """Return a file's resolved path, its size and the time of its last change."""
+    try:
+        place = Path(location).resolve()
+        found = place.stat()
+    except (OSError, ValueError):
+        return location, None, None
+    return str(place), found.st_size, found.st_mtime_ns

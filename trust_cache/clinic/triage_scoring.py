@@ -1,0 +1,113 @@
+"""Score pictures one at a time, so that a score does not depend on the other pictures of the list."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trust_cache.base.errors import InputError
+from trust_cache.base.executor import ItemOutcome, WorkerDiedError
+from trust_cache.cache.extract.extraction_record import Origin, describe_preprocessing
+from trust_cache.cache.extract.view_features import EncoderChoice, Runner, encode_clean_view, make_fingerprint
+from trust_cache.cache.feature_rows import rows_of_array
+from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.clinic.incoming_cases import IncomingImage
+from trust_cache.clinic.model_folder import StoredModel
+from trust_cache.encoders.known_encoders import RANDOM
+from trust_cache.encoders.torch_runtime import choose_devices, precision_of
+from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.picture import process_image
+from trust_cache.images.picture_folder import ImageSettings
+
+
+@dataclass(frozen=True)
+class Task:
+    """A picture of the case at a position of the list."""
+
+    case: int
+    picture: IncomingImage
+
+
+@dataclass(frozen=True)
+class PreparedPicture:
+    """The pixels that `preprocess` would write to a PNG, and the warnings about the file."""
+
+    pixels: NDArray[np.uint16]
+    warnings: tuple[str, ...]
+
+
+def prepare(task: Task, settings: ImageSettings) -> PreparedPicture:
+    """Decode, mirror and crop a picture exactly as `preprocess` does."""
+    made = process_image(task.picture.location, task.picture.laterality or "", settings)
+    if made.png_pixels.min() == made.png_pixels.max():
+        raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
+    return PreparedPicture(made.png_pixels, made.warnings)
+
+
+def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
+    """Return why a picture could not be prepared; internal errors are raised."""
+    error = outcome.error
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, WorkerDiedError):
+        return "decode: the decoder ended its whole process: the file is damaged or hostile"
+    if isinstance(error, MemoryError):
+        return "decode: there was not enough memory"
+    if isinstance(error, OSError):
+        return f"read: the file cannot be read ({error.strerror or 'input error'})"
+    raise error if error is not None else RuntimeError("an outcome without value and error")
+
+
+def score_picture(runner: Runner, head: HeadParameters, prepared: PreparedPicture) -> float:
+    """Return a picture's score, equal to that of `extract` and the head; ImageError if it has none."""
+    features = encode_clean_view(runner, torch.from_numpy(prepared.pixels))
+    rows = rows_of_array(features[None, None])
+    score = float(score_rows(rows, np.zeros(1, dtype=np.int64), head)[0, 0])
+    if not np.isfinite(score):
+        raise ImageError("encode", "the score is not a number")
+    return score
+
+
+def choose_device(stored: StoredModel, word: str) -> str:
+    """Return the device; `auto` means one with the precision of the model."""
+    if word == "auto":
+        word = "cpu" if stored.model.fingerprint.precision == precision_of("cpu") else "cuda"
+    devices = choose_devices(word)
+    if len(devices) > 1:
+        raise InputError(f"device: expected one, found {word}")
+    return devices[0]
+
+
+def choose_weights(stored: StoredModel, given: str | None) -> str:
+    """Return the weights to load: the given file, or `random` if the model was made with random weights."""
+    if given is not None:
+        return given
+    known = stored.model.fingerprint.weights_sha256
+    if known.startswith(f"{RANDOM}:"):
+        return RANDOM
+    raise InputError(
+        f"{stored.folder}: give the encoder's weights with --weights: the file with sha256 {known}"
+    )
+
+
+def choose_encoder(stored: StoredModel, weights: str, device: str, settings: ImageSettings) -> EncoderChoice:
+    """Return the model's encoder; refuse one whose network, weights or input differ."""
+    expected = stored.model.fingerprint
+    if expected.image_size is None:
+        raise InputError(
+            f"{stored.folder}: expected a model of features that `trust-cache extract` made, found imported"
+            f" features ({expected.encoder}), which cannot be made of new images"
+        )
+    choice = EncoderChoice(weights, expected.encoder, expected.seed, expected.image_size)
+    identity = choice.identify()
+    origin = Origin(describe_preprocessing(settings), expected.decoder)
+    found = make_fingerprint(identity, origin, seed=expected.seed, device=device)
+    require_same_encoder(expected, found, f"{stored.folder} with {weights} on {device}")
+    if identity.dim != stored.model.head.dim:
+        raise InputError(
+            f"{stored.folder}: expected an encoder of {stored.model.head.dim} features, as the head has,"
+            f" found {identity.dim} of {identity.encoder}"
+        )
+    return choice

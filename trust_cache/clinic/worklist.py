@@ -1,0 +1,139 @@
+"""Decide about each case, and write and read the worklist: one row per case, safe in a spreadsheet."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from trust_cache.base.csv_tables import LINE, read_text_table, restore, write_rows
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import write_keeping
+from trust_cache.clinic.model_folder import StoredModel
+
+Decision = Literal["dismiss", "review"]
+DISMISS: Decision = "dismiss"
+REVIEW: Decision = "review"
+UNCERTIFIED = "not certified"
+
+
+@dataclass(frozen=True)
+class ScoredCase:
+    """The score of a case, and every problem that keeps it from being dismissed."""
+
+    case_id: str
+    score: float | None  # the maximum over its images; None: no image could be scored
+    image_id: str | None  # the image that sets the score
+    problems: tuple[str, ...]
+    failed: bool  # an image could not be scored
+
+
+@dataclass(frozen=True)
+class WorklistRow:
+    """The decision about one case, the image that sets its score, and why it may not be dismissed."""
+
+    case_id: str
+    score: float | None  # None: it could not be scored
+    decision: Decision
+    image_id: str | None  # the image with the highest score
+    tau: float | None
+    complete: bool  # exactly the required projections, all of them scored
+    reason: str | None  # why it may not be dismissed, apart from its score
+    certified: bool
+    model: str  # the digest of the model's record
+
+    def __post_init__(self) -> None:
+        """Refuse a dismissal that is not allowed: the last guard, independent of `decide`."""
+        allowed = (
+            self.complete
+            and self.score is not None
+            and self.tau is not None
+            and math.isfinite(self.score)
+            and self.score < self.tau
+        )
+        if self.decision == DISMISS and not allowed:
+            raise AssertionError(f"case {self.case_id} may not be dismissed: {self}")
+
+
+COLUMNS = tuple(field.name for field in fields(WorklistRow))
+
+
+def decide(scored: ScoredCase, stored: StoredModel, *, uncertified: bool) -> WorklistRow:
+    """Return the row of a case. Dismiss only a complete case below tau of a certified model.
+
+    With `uncertified`, a model without a certificate may dismiss too; each row says that it is not certified.
+    """
+    model, tau = stored.model, stored.model.threshold.tau
+    score = scored.score if scored.score is not None and math.isfinite(scored.score) else None
+    complete = score is not None and not scored.problems and not scored.failed
+    allowed = complete and (model.certified or uncertified)
+    reasons = [*scored.problems]
+    if not model.certified:
+        reasons.append(UNCERTIFIED)
+    if scored.score is not None and score is None:
+        reasons.append("the score is not a number")
+    return WorklistRow(
+        case_id=scored.case_id,
+        score=score,
+        decision=DISMISS if allowed and tau is not None and score is not None and score < tau else REVIEW,
+        image_id=scored.image_id,
+        tau=tau,
+        complete=complete,
+        reason="; ".join(reasons) or None,
+        certified=model.certified,
+        model=stored.sha256,
+    )
+
+
+def write_worklist(out: Path, rows: Iterable[WorklistRow]) -> Path | None:
+    """Write the rows sorted by case_id; return where another worklist in this place was kept, if any."""
+    ordered = sorted(rows, key=lambda row: row.case_id)
+    return write_keeping(out, write_rows(COLUMNS, map(asdict, ordered), neutral=True))
+
+
+def read_worklist(path: Path) -> list[WorklistRow]:
+    """Read a worklist; an invalid row is refused with its line."""
+    table = read_text_table(path, COLUMNS, lines=True)
+    rows: dict[str, WorklistRow] = {}
+    for cells in table.select(LINE, *COLUMNS).iter_rows(named=True):
+        line = cells.pop(LINE)
+        try:
+            row = _row_of(cells)
+        except (ValueError, AssertionError) as error:
+            raise InputError(f"{path}: line {line}: not a row of a worklist ({error})") from error
+        if row.case_id in rows:
+            raise InputError(f"{path}: line {line}: case {row.case_id} occurs twice")
+        rows[row.case_id] = row
+    return list(rows.values())
+
+
+def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
+    values: dict[str, Any] = {
+        name: None if cell is None else _PARSERS.get(name, str)(restore(cell)) for name, cell in cells.items()
+    }
+    for name in ("case_id", "decision", "complete", "certified", "model"):
+        if values[name] is None:
+            raise ValueError(f"expected a value in {name}, found none")
+    return WorklistRow(**values)
+
+
+def _decision(text: str) -> str:
+    if text not in (DISMISS, REVIEW):
+        raise ValueError(f"expected the decision {DISMISS} or {REVIEW}, found {text!r}")
+    return text
+
+
+def _truth(text: str) -> bool:
+    # Spreadsheets write TRUE and FALSE.
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, found {text!r}")
+    return text.lower() == "true"
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "score": float,
+    "tau": float,
+    "decision": _decision,
+    "complete": _truth,
+    "certified": _truth,
+}

@@ -1,0 +1,1 @@
+"""Frozen encoders: pixels in, features out, with the recipe and identity of each."""

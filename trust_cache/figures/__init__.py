@@ -1,0 +1,1 @@
+"""Every chart of the project, drawn once."""

@@ -1,0 +1,214 @@
+"""A head as a scikit-learn estimator: the rows of X take the place of a cache."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from trust_cache.base.errors import InputError
+from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
+from trust_cache.heads.bank import score_rows
+from trust_cache.heads.closed_loop import closed_loop_threshold
+from trust_cache.heads.draws import Draws
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, head_settings, presets
+from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer, train_fold
+from trust_cache.manifest.cases import case_maxima
+from trust_cache.statistics.stratified_draws import draw_stratified, random_keys
+
+_LARGEST = 64.0  # the largest feature of every row: float16 then neither overflows nor loses small values
+_LARGEST_SEED = 2**31 - 1
+
+
+class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
+    """LayerNorm, dropout and a linear unit, trained with a configuration's losses and closed-loop threshold.
+
+    Parameters
+    ----------
+    configuration : a preset's name: ce, ce-brier, ce-focal, fixed-tau or closed-loop.
+    lambda_brier .. clip : settings of a head (`HeadSettings`); None keeps the configuration's.
+    epochs, batch_positives, batch_negatives : the training's.
+    calibration_share : of the cases (groups), set aside for tau where the configuration has a closed loop.
+    random_state : the seed of the calibration part, the initial weights, batches and masks.
+    trainer : what trains the head; None is the compiled trainer.
+
+    After `fit`: `classes_`, `tau_` (None where the configuration has none), `parameters_` (the head),
+    `calibration_` (row numbers set aside).
+
+    Rows are normalised one by one (LayerNorm) and kept as float16, as in a cache. LayerNorm does not depend
+    on the scale of a row, so each row is first divided by its largest magnitude: no X overflows, and features
+    keep 11 bits. Only a row's pattern counts, never its mean or scale: one feature alone teaches nothing.
+    Rows of one case share a value of `groups`; pipelines pass it by metadata routing
+    (`set_fit_request(groups=True)`).
+    """
+
+    def __init__(
+        self,
+        configuration: str = "closed-loop",
+        *,
+        lambda_brier: float | None = None,
+        lambda_focal: float | None = None,
+        focal_gamma: float | None = None,
+        lambda_dismiss: float | None = None,
+        margin: float | None = None,
+        tau: float | str | None = None,
+        loop_level: float | None = None,
+        loop_delta: float | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        clip: float | None = None,
+        epochs: int = 20,
+        batch_positives: int = 20,
+        batch_negatives: int = 60,
+        calibration_share: float = 0.1,
+        random_state: int | np.random.RandomState | None = 0,
+        trainer: Trainer | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.lambda_brier = lambda_brier
+        self.lambda_focal = lambda_focal
+        self.focal_gamma = focal_gamma
+        self.lambda_dismiss = lambda_dismiss
+        self.margin = margin
+        self.tau = tau
+        self.loop_level = loop_level
+        self.loop_delta = loop_delta
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.epochs = epochs
+        self.batch_positives = batch_positives
+        self.batch_negatives = batch_negatives
+        self.calibration_share = calibration_share
+        self.random_state = random_state
+        self.trainer = trainer
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare two classes only, and poor_score.
+
+        scikit-learn's checks ask for an accuracy of 0.83 on two features; after LayerNorm only the order of
+        the two is left.
+        """
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Train one head on the rows of X; the rows of a group (case) calibrate all or none."""
+        features, labels = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C")
+        check_classification_targets(labels)
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, positive = np.unique(labels, return_inverse=True)
+        if self.classes_.size < 2:  # noqa: PLR2004
+            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
+        settings, state = self._head_settings(), self.random_state
+        if not isinstance(state, int | np.integer):
+            state = check_random_state(state).randint(_LARGEST_SEED)
+        seed = int(state)
+        cases = _cases(groups, positive.size)
+        self.calibration_ = self._calibration(settings, positive, cases, seed)
+        fitted = np.setdiff1d(np.arange(positive.size), self.calibration_)
+        images = FoldImages(positive.astype(np.int64), fitted, self.calibration_)
+        training = TrainingSettings(self.epochs, self.batch_positives, self.batch_negatives)
+        rows = _rows(features)
+        job = FoldJob(rows, images, [settings], training, Draws(seed, 0))
+        self.parameters_ = train_fold(job, self.trainer or COMPILED).parameters
+        self.tau_ = self._final_tau(settings, rows, positive)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Return the logit of classes_[1]."""
+        scores = self._scores(X)
+        with np.errstate(divide="ignore"):  # a score of 0 or 1 has an infinite logit
+            return np.asarray(np.log(scores) - np.log1p(-scores))
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Return the scores of both classes; that of classes_[1] is the head's."""
+        scores = self._scores(X)
+        return np.column_stack([1.0 - scores, scores])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Return classes_[1] where the score is above 0.5; `dismiss` uses the threshold instead."""
+        above = self._scores(X) > 0.5  # noqa: PLR2004
+        return np.asarray(self.classes_[above.astype(np.intp)])
+
+    def dismiss(self, X: ArrayLike) -> NDArray[np.bool_]:  # noqa: N803
+        """Mark the rows to dismiss: score < tau_.
+
+        tau_ is from training and carries no certificate: certify scores of cases that were not in it.
+        """
+        scores = self._scores(X)
+        if self.tau_ is None:
+            raise InputError(
+                f"dismiss: the configuration {self.configuration!r} has no tau; choose fixed-tau or"
+                " closed-loop, or set tau"
+            )
+        return np.asarray(scores < self.tau_)
+
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=(np.float64, np.float32), order="C", reset=False)
+        rows = _rows(features)
+        return np.asarray(score_rows(rows, np.arange(rows.images), self.parameters_)[0])
+
+    def _head_settings(self) -> HeadSettings:
+        if self.configuration not in presets():
+            raise InputError(f"configuration: expected {', '.join(presets())}, found {self.configuration!r}")
+        values = {name: getattr(self, name) for name in HeadSettings.__struct_fields__}
+        given = {name: value for name, value in values.items() if value is not None}
+        return head_settings(given, presets()[self.configuration])
+
+    def _calibration(
+        self, settings: HeadSettings, positive: NDArray[np.int64], cases: NDArray[np.int64], seed: int
+    ) -> NDArray[np.int64]:
+        """Return the rows of the cases set aside for tau; none where tau is not searched for."""
+        if not 0 < self.calibration_share < 1:
+            raise InputError(
+                "calibration_share: expected a fraction strictly between 0 and 1,"
+                f" found {self.calibration_share}"
+            )
+        if not settings.closed_loop:
+            return np.empty(0, dtype=np.int64)
+        labels = case_maxima(positive, cases)
+        size = round(labels.size * self.calibration_share)
+        aside = draw_stratified(labels, size, random_keys(labels.size, seed))[cases]
+        too_few = np.unique(positive[~aside]).size < 2  # noqa: PLR2004
+        return np.empty(0, dtype=np.int64) if too_few else np.flatnonzero(aside)
+
+    def _final_tau(
+        self, settings: HeadSettings, rows: FeatureRows, positive: NDArray[np.int64]
+    ) -> float | None:
+        """Return tau of the trained head; 0 for a closed loop without cases to calibrate on."""
+        if not settings.closed_loop:
+            return settings.tau if isinstance(settings.tau, float) else None
+        if not self.calibration_.size:
+            return 0.0
+        scores = score_rows(rows, self.calibration_, self.parameters_)[0]
+        return closed_loop_threshold(
+            scores, positive[self.calibration_], settings.loop_level, settings.loop_delta
+        )
+
+
+def _rows(features: NDArray[np.floating[Any]]) -> FeatureRows:
+    """Return the rows as a cache has them, each scaled to the range of float16."""
+    largest = np.abs(features).max(axis=1, keepdims=True)
+    scaled = features / np.where(largest > 0, largest, 1.0) * _LARGEST
+    return rows_of_array(np.ascontiguousarray(scaled[:, np.newaxis, :], dtype=np.float16))
+
+
+def _cases(groups: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    """Return each row's case by number: its group, or itself."""
+    if groups is None:
+        return np.arange(n, dtype=np.int64)
+    given = np.asarray(groups)
+    if given.shape != (n,):
+        raise ValueError(
+            f"groups: expected one for each of the {n} rows, found an array of shape {given.shape}"
+        )
+    return np.asarray(np.unique(given, return_inverse=True)[1], dtype=np.int64)

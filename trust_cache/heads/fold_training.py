@@ -1,0 +1,162 @@
+"""The training of folds for every command: jobs from a prepared run, results kept as folds end, resuming."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from trust_cache.base.documents import json_bytes, parse_json
+from trust_cache.base.errors import InputError
+from trust_cache.base.files import refusals_in_words, write_file
+from trust_cache.base.locks import FileLock
+from trust_cache.cache.feature_rows import FeatureRows
+from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.heads.draws import Draws
+from trust_cache.heads.folds import CALIBRATE, FIT, TEST
+from trust_cache.heads.head_settings import HeadSettings
+from trust_cache.heads.run_folder import FoldResult, RunIdentity
+from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, TrainedFold, Trainer
+from trust_cache.heads.training_data import Preparation
+
+_COURSE = ("taus", "dismissed", "positives_dismissed", "trajectories")
+
+
+@dataclass(frozen=True)
+class FoldEpoch:
+    """An epoch that ended."""
+
+    repeat: int
+    fold: int
+    epoch: int
+    taus: NDArray[np.float64]  # of each head; NaN where it has none
+    done: int  # epochs of this call
+
+
+def fold_job(
+    work: Preparation, rows: FeatureRows, heads: Sequence[HeadSettings], repeat: int, fold: int
+) -> FoldJob:
+    """Return the job of training these heads on one fold of one repeat."""
+    settings = work.settings
+    if settings.views is not None:
+        rows = replace(rows, views=settings.views + 1)
+    images = FoldImages(work.labels, *(work.images(repeat, fold, part) for part in (FIT, CALIBRATE)))
+    return FoldJob(rows, images, heads, settings.training, Draws(settings.seed, fold, repeat))
+
+
+def train_folds(
+    work: Preparation,
+    rows: FeatureRows,
+    heads: Sequence[HeadSettings],
+    folds: Sequence[tuple[int, int]],
+    keep: Callable[[int, int, FoldResult], None],
+    *,
+    scored: FeatureRows | None = None,
+    trainer: Trainer = COMPILED,
+    threads: int = 1,
+    on_epoch: Callable[[FoldEpoch], None] = lambda _: None,
+) -> None:
+    """Train the heads on these folds, given as (repeat, fold); score and keep each fold as it ends.
+
+    A fold scores its test images, or with `scored` all images of these rows. A fold is kept before its last
+    epoch is reported: whoever stops the training then does not lose it.
+    """
+    epochs = work.settings.training.epochs
+    done = dict.fromkeys(range(len(folds)), 0)
+
+    def report(number: int, epoch: int, taus: NDArray[np.float64]) -> None:
+        done[number] = epoch
+        on_epoch(FoldEpoch(*folds[number], epoch, taus, sum(done.values())))
+
+    jobs = [fold_job(work, rows, heads, repeat, fold) for repeat, fold in folds]
+    with closing(trainer.train(jobs, threads=threads, on_epoch=report)) as results:
+        for number, trained in results:
+            repeat, fold = folds[number]
+            images = work.images(repeat, fold, TEST) if scored is None else np.arange(scored.images)
+            scores = score_rows(rows if scored is None else scored, images, trained.parameters)
+            keep(repeat, fold, FoldResult(images, scores, trained))
+            report(number, epochs, trained.taus[-1])
+
+
+class PartialRun:
+    """A hidden folder beside `out`: the identity of an unfinished run, and one file per finished fold."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.with_name(f".{out.name}.partial")
+
+    @property
+    def exists(self) -> bool:
+        """Whether an earlier run was interrupted."""
+        return self._identity_file.exists()
+
+    def begin(self, identity: RunIdentity, *, resume: bool) -> None:
+        """Start from nothing, or resume an interrupted run."""
+        if not (resume and self.exists):
+            self.discard()
+            write_file(self._identity_file, json_bytes(identity.as_document()))
+
+    def require_same(self, identity: RunIdentity) -> None:
+        """Refuse to resume an interrupted run of another identity."""
+        if not self.exists:
+            return
+        try:
+            found = parse_json(self._identity_file.read_bytes())
+        except ValueError as error:
+            raise InputError(f"{self._identity_file}: damaged; start over with --overwrite") from error
+        expected = parse_json(json_bytes(identity.as_document()))
+        found = found if isinstance(found, dict) else {}
+        differing = [key for key in expected if found.get(key) != expected[key]]
+        if differing:
+            raise InputError(
+                f"{self.out}: the interrupted run differs in {', '.join(differing)};"
+                " resume it with the same options and cache, or start over with --overwrite"
+            )
+
+    def has(self, repeat: int, fold: str) -> bool:
+        """Whether a fold is finished."""
+        return self._file(repeat, fold).exists()
+
+    def keep(self, repeat: int, fold: str, result: FoldResult) -> None:
+        """Write a fold's result."""
+        trained = result.trained
+        arrays = {"images": result.images, "scores": result.scores, **vars(trained.parameters)}
+        arrays |= {name: getattr(trained, name) for name in _COURSE}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_file(self._file(repeat, fold), save(contiguous))
+
+    def read(self, repeat: int, fold: str) -> FoldResult:
+        """Read a finished fold's result."""
+        path = self._file(repeat, fold)
+        try:
+            arrays = load(path.read_bytes())
+            course = {name: arrays.pop(name) for name in _COURSE}
+            images, scores = arrays.pop("images"), arrays.pop("scores")
+            return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course))
+        except Exception as error:  # safetensors has many ways to say that a file is damaged
+            raise InputError(
+                f"{path}: not a result of this version ({error}); start over with --overwrite"
+            ) from error
+
+    def discard(self) -> None:
+        """Remove the folder."""
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    @property
+    def _identity_file(self) -> Path:
+        return self.folder / "identity.json"
+
+    def _file(self, repeat: int, fold: str) -> Path:
+        return self.folder / f"repeat-{repeat}-fold-{fold}.safetensors"
+
+
+def lock_beside(out: Path) -> FileLock:
+    """Return the lock on an output folder; it is a file beside it."""
+    with refusals_in_words(str(out)):
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(out.with_name(f".{out.name}.lock"), str(out))

@@ -1,0 +1,165 @@
+"""Settings of heads and of their training, checked when they are made, and configurations from TOML."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+
+from trust_cache.base.documents import Document, parse_toml
+from trust_cache.base.errors import InputError, did_you_mean
+
+CLOSED_LOOP: Literal["closed-loop"] = "closed-loop"
+DRAWS = 256  # values of the 8-bit draws that a dropout mask is made from
+
+_AT_LEAST_ZERO = ("lambda_brier", "lambda_focal", "focal_gamma", "lambda_dismiss", "lr", "weight_decay")
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (_AT_LEAST_ZERO, lambda value: value >= 0, "0 or more"),
+    (("loop_level", "loop_delta"), lambda value: 0 < value < 1, "a number strictly between 0 and 1"),
+    (("clip",), lambda value: value > 0, "a number above 0"),
+)
+
+
+class HeadSettings(Document, frozen=True):
+    """One configuration: CE + lambda_brier Brier + lambda_focal focal + lambda_dismiss dismiss, and AdamW.
+
+    `tau` is a fixed threshold, "closed-loop" or None. The closed loop recomputes it at the start of every
+    epoch so that the dismissed calibration images have a Clopper-Pearson bound of at most `loop_level` at
+    confidence 1 - `loop_delta`.
+    """
+
+    lambda_brier: float = 0.0
+    lambda_focal: float = 0.0
+    focal_gamma: float = 2.0
+    lambda_dismiss: float = 0.0
+    margin: float = 0.10
+    tau: float | Literal["closed-loop"] | None = None
+    loop_level: float = 0.01
+    loop_delta: float = 0.05
+    lr: float = 3e-5
+    weight_decay: float = 1e-4
+    clip: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in SETTING_NAMES:
+            if name != "tau":
+                msgspec.structs.force_setattr(self, name, _number(name, getattr(self, name)))
+        for names, good, expected in _RANGES:
+            for name in names:
+                if not good(getattr(self, name)):
+                    raise InputError(f"{name}: expected {expected}, found {getattr(self, name)}")
+        if isinstance(self.tau, str):
+            if self.tau != CLOSED_LOOP:
+                raise InputError(f'tau: expected a number or "{CLOSED_LOOP}", found {self.tau!r}')
+        elif self.tau is not None:
+            msgspec.structs.force_setattr(self, "tau", _number("tau", self.tau))
+        elif self.lambda_dismiss > 0:
+            raise InputError(
+                f"lambda_dismiss = {self.lambda_dismiss} needs a tau: a number or"
+                f' "{CLOSED_LOOP}", found none; set tau, or lambda_dismiss = 0'
+            )
+
+    @property
+    def closed_loop(self) -> bool:
+        """Whether tau is recomputed at the start of every epoch."""
+        return self.tau == CLOSED_LOOP
+
+
+SETTING_NAMES = HeadSettings.__struct_fields__
+
+
+class TrainingSettings(Document, frozen=True):
+    """What all heads of a run share: epochs, batches and dropout."""
+
+    epochs: int = 20
+    batch_positives: int = 20
+    batch_negatives: int = 60
+    dropped_of_256: int = 77  # 0.3, in the 8-bit draws that masks are made from; 0 is no dropout
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_positives", "batch_negatives"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: expected 1 or more, found {getattr(self, name)}")
+        if not 0 <= self.dropped_of_256 < DRAWS:
+            raise InputError(f"dropped_of_256: expected 0 to {DRAWS - 1}, found {self.dropped_of_256}")
+
+    @property
+    def batch(self) -> int:
+        """The rows of a batch."""
+        return self.batch_positives + self.batch_negatives
+
+
+@cache
+def presets() -> Mapping[str, HeadSettings]:
+    """Return the paper's five configurations, in its order."""
+    return MappingProxyType(read_configurations(Path(__file__).with_name("presets.toml")))
+
+
+def read_configurations(path: Path) -> dict[str, HeadSettings]:
+    """Read configurations from a TOML file such as presets.toml: one table per configuration."""
+    content = read_toml(path, "one table per configuration")
+    for name in content:
+        if not name or name != name.strip():
+            raise InputError(
+                f"{path}: expected a configuration's name without spaces around it, found {name!r}"
+            )
+    if not content:
+        raise InputError(f"{path}: expected one table per configuration, found none")
+    found = {}
+    for name, table in content.items():
+        if not isinstance(table, dict):
+            raise InputError(f"{path}: [{name}]: expected a table of settings, found {table!r}")
+        try:
+            found[name] = head_settings(table)
+        except InputError as error:
+            raise InputError(f"{path}: [{name}]: {error}") from error
+    return found
+
+
+def read_toml(path: Path, expected: str) -> dict[str, Any]:
+    """Read a TOML file of a user's; `expected` names its content for messages."""
+    try:
+        return parse_toml(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; expected a TOML file with {expected}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not a TOML file: {error}") from error
+
+
+def head_settings(values: Mapping[str, Any], base: HeadSettings | None = None) -> HeadSettings:
+    """Return `base` (else the defaults) with these values; an unknown name is an error naming the nearest."""
+    for name in values:
+        if name not in SETTING_NAMES:
+            hint = did_you_mean(name, SETTING_NAMES)
+            raise InputError(f"unknown setting {name!r}; known: {', '.join(SETTING_NAMES)}{hint}")
+    return HeadSettings(**{**(msgspec.structs.asdict(base) if base else {}), **values})
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        good = False
+    if not good:
+        raise InputError(f"{name}: expected a finite number, found {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def choose_configurations(words: Sequence[str]) -> dict[str, HeadSettings]:
+    """Return the configurations that a user named: presets by name, and all of each TOML file."""
+    chosen: dict[str, HeadSettings] = {}
+    for word in (part.strip() for item in words for part in item.split(",")):
+        if not word.endswith(".toml") and word not in presets():
+            hint = did_you_mean(word, list(presets()))
+            raise InputError(
+                f"configurations: expected {', '.join(presets())} or a .toml file, found {word!r}{hint}"
+            )
+        found = {word: presets()[word]} if word in presets() else read_configurations(Path(word))
+        for name in found:
+            if name in chosen:
+                raise InputError(f"configurations: {name} is named twice")
+        chosen |= found
+    return chosen

@@ -1,0 +1,351 @@
+"""The run folder of `fit-heads` and `external`: names, columns and keys of its files, read and written here.
+
+run.json            what was trained, on what, and how (`RunRecord`)
+folds.csv           which case each fold fits on, calibrates on and tests
+scores.csv          one row per configuration and image
+thresholds.csv      tau at the start of every epoch, for the configurations that have one
+trajectories.csv    quantiles of the calibration scores at the start of every epoch, by label
+heads.safetensors   the heads' parameters [configuration, fold, ...]
+manifest.csv        the images scored, with all columns of the cache's manifest
+repeats/<r>/        the same files for repeat 1, 2, ...
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from trust_cache.base.csv_tables import read_text_table, write_rows
+from trust_cache.base.digests import rows_sha256
+from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.errors import InputError
+from trust_cache.base.text_tables import NO_NUMBER, Table
+from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
+from trust_cache.heads.folds import EXTERNAL, Folds
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
+from trust_cache.manifest.cases import find_cases
+from trust_cache.statistics.auroc import auroc
+
+if TYPE_CHECKING:  # certify reads scores and needs neither numba nor zarr, which take seconds to import
+    from trust_cache.cache.cache_reader import Cache
+    from trust_cache.heads.bank import HeadParameters
+    from trust_cache.heads.trainer import TrainedFold
+
+SCHEMA = 1
+RECORD, MANIFEST, FOLDS_FILE, SCORES = "run.json", "manifest.csv", "folds.csv", "scores.csv"
+THRESHOLDS, TRAJECTORIES = "thresholds.csv", "trajectories.csv"
+HEADS, REPEATS = "heads.safetensors", "repeats"
+OWN = frozenset({RECORD, MANIFEST, FOLDS_FILE, SCORES, THRESHOLDS, TRAJECTORIES, HEADS, REPEATS})
+QUANTILE_NAMES = ("q05", "q25", "q50", "q75", "q95")
+_TAU_COLUMNS = ("configuration", "fold", "epoch", "tau")
+_THRESHOLD_COLUMNS = (*_TAU_COLUMNS, "dismissed", "positives_dismissed")
+_TRAJECTORY_COLUMNS = ("configuration", "fold", "epoch", "label", *QUANTILE_NAMES)
+_NUMBERS = {"epoch": pl.Int64, "label": pl.Int64, **dict.fromkeys(("tau", *QUANTILE_NAMES), pl.Float64)}
+_PARTS = ("gamma", "beta", "weight", "bias")  # of HeadParameters, in its order
+
+
+class RecordedTraining(TrainingSettings, frozen=True, kw_only=True):
+    """The training settings as run.json has them."""
+
+    dropout: float
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The settings alone."""
+        return TrainingSettings(**{name: getattr(self, name) for name in TrainingSettings.__struct_fields__})
+
+
+class CacheRecord(Document, frozen=True):
+    """What identifies a cache."""
+
+    fingerprint: Fingerprint
+    images: int
+    manifest_sha256: str
+
+
+class RunIdentity(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """All that decides the bytes of a run."""
+
+    schema: int
+    configurations: dict[str, HeadSettings]
+    training: RecordedTraining
+    seed: int
+    repeats: int
+    views: int  # augmented views that batches are drawn from
+    fingerprint: Fingerprint
+    images: int
+    dim: int
+    manifest_sha256: str
+    folds_sha256: list[str]  # of every repeat
+    test: CacheRecord | None = None  # of an external run: the set that it was scored on
+
+
+class RunRecord(RunIdentity, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of run.json."""
+
+    repeat: int
+    cache: str
+    test_cache: str | None = None
+    threads: int
+    low_memory: bool
+    resumed_folds: int
+    seconds: dict[str, float]
+    warnings: list[str]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """The scores [head, image] of one fold's heads on images, given by their number in the cache."""
+
+    images: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FoldResult(FoldScores):
+    """A trained fold and its scores."""
+
+    trained: "TrainedFold"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder; each file is read and checked when it is asked for."""
+
+    path: Path
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there. A folder with scores.csv alone can be certified."""
+        return (self.path / name).is_file()
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """The content of run.json."""
+        try:
+            return read_json(self.path / RECORD, RunRecord, what="the record of a run", schema=SCHEMA)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InputError(f"{self.path}: expected a run folder with {RECORD} in it, found none") from error
+
+    @property
+    def scores_file(self) -> Path:
+        """The path of scores.csv."""
+        return self._file(SCORES)
+
+    @property
+    def manifest_file(self) -> Path | None:
+        """The path of manifest.csv, where there is one."""
+        return self.path / MANIFEST if self.has(MANIFEST) else None
+
+    def thresholds(self) -> pl.DataFrame:
+        """Read configuration, fold, epoch and tau; empty where no configuration has a tau."""
+        return self._table(THRESHOLDS, _TAU_COLUMNS)
+
+    def trajectories(self) -> pl.DataFrame:
+        """Read configuration, fold, epoch, label and the quantiles."""
+        return self._table(TRAJECTORIES, _TRAJECTORY_COLUMNS)
+
+    def repeats(self) -> list["RunFolder"]:
+        """Return the folders of repeat 1, 2, ...; each that run.json counts must be there."""
+        folder = self.path / REPEATS
+        names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        found = sorted(int(name) for name in names if name.isdecimal())
+        recorded = self.record.repeats if self.has(RECORD) else 1
+        expected = range(1, max(recorded, len(found) + 1))
+        missing = [number for number in expected if number not in found]
+        if missing:
+            raise InputError(
+                f"{folder}: expected the repeats {', '.join(map(str, expected))}, found"
+                f" {', '.join(map(str, found)) or 'none'}: repeat {missing[0]} is missing; copy the whole run"
+                " folder, or train it again with fit-heads --repeats"
+            )
+        return [RunFolder(folder / str(number)) for number in expected]
+
+    def settings(self, configuration: str) -> HeadSettings:
+        """Return the settings of one of its configurations."""
+        known = self.record.configurations
+        if configuration not in known:
+            raise InputError(
+                f"{self.path}: expected one of its configurations ({', '.join(known)}), found"
+                f" {configuration!r}"
+            )
+        return known[configuration]
+
+    def head(self, configuration: str, fold: str = EXTERNAL) -> "HeadParameters":
+        """Read the head of a configuration in a fold; an external run has one fold."""
+        from trust_cache.heads.bank import HeadParameters  # noqa: PLC0415 - numba takes seconds to import
+
+        path = self.path / HEADS
+        try:
+            with safe_open(path, framework="np") as file:
+                names = json.loads(file.metadata()["names"])
+                place = names["configurations"].index(configuration), names["folds"].index(fold)
+                arrays = [np.ascontiguousarray(file.get_tensor(part)[place][None]) for part in _PARTS]
+        except Exception as error:  # safetensors has many ways to say that a file is damaged
+            raise InputError(
+                f"{path}: expected the head of {configuration}, fold {fold} ({error})"
+            ) from error
+        return HeadParameters(*arrays)
+
+    def open_train_cache(self, given: str | None = None) -> "Cache":
+        """Open the cache that the run was trained on, at the recorded or the given place, and check it."""
+        record = self.record
+        expected = CacheRecord(record.fingerprint, record.images, record.manifest_sha256)
+        return _open_same(record.cache, given, "--cache", expected)
+
+    def open_test_cache(self, given: str | None = None) -> "Cache":
+        """Open the cache that an external run was scored on and check it."""
+        record = self.record
+        if record.test is None or record.test_cache is None:
+            raise InputError(f"{self.path}: expected an external run, found one without a test cache")
+        return _open_same(record.test_cache, given, "--test-cache", record.test)
+
+    def _file(self, name: str) -> Path:
+        if not self.has(name):
+            raise InputError(f"{self.path}: expected a run folder with {name} in it, found none")
+        return self.path / name
+
+    def _table(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
+        file, types = self._file(name), {column: _NUMBERS.get(column, pl.String) for column in columns}
+        if file.read_bytes().count(b"\n") <= 1:  # the header alone
+            return pl.DataFrame(schema=types)
+        try:
+            return read_text_table(file, columns).select(columns).cast(types)  # type: ignore[arg-type]
+        except pl.exceptions.PolarsError as error:
+            numbers = ", ".join(column for column in columns if column in _NUMBERS)
+            raise InputError(f"{file}: expected numbers as {numbers} ({error})") from error
+
+
+def identify_cache(cache: "Cache") -> CacheRecord:
+    """Return what identifies a cache."""
+    return CacheRecord(cache.fingerprint, cache.images, labels_sha256(cache))
+
+
+def labels_sha256(cache: "Cache") -> str:
+    """Return the digest of a cache's images, their cases and labels."""
+    return rows_sha256(cache.manifest.select("image_id", "case_id", "label").iter_rows())
+
+
+def _open_same(recorded: str, given: str | None, option: str, expected: CacheRecord) -> "Cache":
+    from trust_cache.cache.cache_reader import open_cache  # noqa: PLC0415 - zarr takes seconds to import
+
+    try:
+        cache = open_cache(given if given is not None else recorded)
+    except InputError as error:
+        if given is not None:
+            raise
+        raise InputError(
+            f"{error}; the run was made from this cache: give its place with {option}"
+        ) from error
+    require_same_fingerprint(expected.fingerprint, cache.fingerprint, cache.source)
+    if labels_sha256(cache) != expected.manifest_sha256:
+        raise InputError(
+            f"{cache.source}: expected the images and labels of the run, found others;"
+            f" name the run's cache with {option}"
+        )
+    return cache
+
+
+def render_run(
+    record: RunRecord, results: Sequence[FoldResult], folds: Folds, manifest: pl.DataFrame
+) -> dict[str, bytes]:
+    """Return the files of one repeat by name: one result per fold, and a manifest of all images scored."""
+    names = list(record.configurations)
+    files = {
+        RECORD: json_bytes(record.as_document()),
+        MANIFEST: manifest.write_csv().encode(),  # subgroups by any column, without the cache
+        FOLDS_FILE: folds.table.write_csv().encode(),
+        SCORES: scores_table(results, manifest, names, folds.names).write_csv().encode(),
+        THRESHOLDS: _thresholds(results, record.configurations, folds.names),
+        TRAJECTORIES: _trajectories(results, names, folds.names),
+        HEADS: _heads(results, names, folds.names),
+    }
+    return {repeat_name(record.repeat, name): content for name, content in files.items()}
+
+
+def repeat_name(repeat: int, name: str) -> str:
+    """Return the name of a repeat's file inside the folder."""
+    return f"{REPEATS}/{repeat}/{name}" if repeat else name
+
+
+def scores_table(
+    results: Sequence[FoldScores], manifest: pl.DataFrame, names: Sequence[str], fold_names: Sequence[str]
+) -> pl.DataFrame:
+    """Return scores.csv as a table: one row per configuration and image, scores as text with all digits."""
+    tables = []
+    for head, name in enumerate(names):
+        for fold, result in zip(fold_names, results, strict=True):
+            rows = manifest.select("case_id", "image_id", "label")[result.images]
+            score = pl.Series("score", [repr(value) for value in result.scores[head].tolist()])
+            rows = rows.with_columns(score).sort("case_id", "image_id")
+            named = pl.lit(name).alias("configuration"), pl.lit(fold).alias("fold")
+            tables.append(rows.select(*named, pl.all()))
+    return pl.concat(tables)
+
+
+def _thresholds(
+    results: Sequence[FoldResult], configurations: Mapping[str, HeadSettings], fold_names: Sequence[str]
+) -> bytes:
+    recorded = _THRESHOLD_COLUMNS[-2:]
+    rows = (
+        {"configuration": name, "fold": fold, "epoch": epoch, "tau": float(taus[head])}
+        | {column: int(getattr(result.trained, column)[epoch, head]) for column in recorded}
+        for head, (name, settings) in enumerate(configurations.items())
+        if settings.tau is not None
+        for fold, result in zip(fold_names, results, strict=True)
+        for epoch, taus in enumerate(result.trained.taus)
+    )
+    return write_rows(_THRESHOLD_COLUMNS, rows)
+
+
+def _trajectories(results: Sequence[FoldResult], names: Sequence[str], fold_names: Sequence[str]) -> bytes:
+    rows = (
+        {"configuration": name, "fold": fold, "epoch": epoch, "label": label}
+        | {
+            quantile: None if np.isnan(value) else float(value)
+            for quantile, value in zip(QUANTILE_NAMES, quantiles[head, label], strict=True)
+        }
+        for head, name in enumerate(names)
+        for fold, result in zip(fold_names, results, strict=True)
+        for epoch, quantiles in enumerate(result.trained.trajectories)
+        for label in (0, 1)
+    )
+    return write_rows(_TRAJECTORY_COLUMNS, rows)
+
+
+def _heads(results: Sequence[FoldResult], names: Sequence[str], fold_names: Sequence[str]) -> bytes:
+    heads = [result.trained.parameters for result in results]
+    arrays = {
+        part: np.ascontiguousarray(np.stack([getattr(head, part) for head in heads], axis=1))
+        for part in _PARTS
+    }
+    # One key: safetensors writes several in an order of its own, and the same run must give the same bytes.
+    names_of_axes = json.dumps({"schema": SCHEMA, "configurations": list(names), "folds": list(fold_names)})
+    return save(arrays, metadata={"names": names_of_axes})
+
+
+def summarise_run(folder: Path) -> Table:
+    """Read a run folder's scores and thresholds and summarise them by configuration."""
+    run = RunFolder(folder)
+    texts = {"case_id": pl.String, "image_id": pl.String, "configuration": pl.String}
+    scores = pl.read_csv(run.scores_file, schema_overrides=texts, glob=False)
+    last = run.thresholds().filter(pl.col("epoch") == pl.col("epoch").max())
+    rows = []
+    for (name,), part in scores.group_by("configuration", maintain_order=True):
+        cases, images = find_cases(part), part["score"].to_numpy()
+        taus = last.filter(pl.col("configuration") == name)["tau"].to_list()
+        aurocs = (auroc(cases.score(images), cases.labels), auroc(images, part["label"].to_numpy()))
+        numbers = (NO_NUMBER if value is None else f"{value:.4f}" for value in aurocs)
+        rows.append((str(name), *numbers, f"{min(taus):.4f} - {max(taus):.4f}" if taus else NO_NUMBER))
+    images_scored, cases_scored = (scores[column].n_unique() for column in ("image_id", "case_id"))
+    title = f"Out-of-fold scores of {images_scored:,} images, {cases_scored:,} cases"
+    header = ("Configuration", "Case AUROC", "Image AUROC", "τ of the last epoch, by fold")
+    return Table(title, header, tuple(rows))

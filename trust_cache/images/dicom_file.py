@@ -1,0 +1,67 @@
+"""Open a DICOM file, or say in one sentence why it cannot be used.
+
+Only the elements named here are read: the patient's identity never enters the program.
+"""
+
+import warnings
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from pydicom import Dataset, dcmread
+from pydicom.errors import InvalidDicomError
+
+from trust_cache.base.errors import TrustCacheError
+from trust_cache.base.places import is_url, read_bytes
+from trust_cache.images.image_failures import ImageError, refuse_if
+
+TECHNICAL_ELEMENTS = (
+    # PS3.3 C.7.6.3: the Image Pixel module
+    *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns", "BitsAllocated"),
+    *("BitsStored", "HighBit", "PixelRepresentation", "PlanarConfiguration", "PixelPaddingValue"),
+    *("PixelPaddingRangeLimit", "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData"),
+    # PS3.3 C.11.1 and C.11.2: the Modality LUT and VOI LUT modules
+    *("ModalityLUTSequence", "RescaleIntercept", "RescaleSlope"),
+    *("VOILUTSequence", "WindowCenter", "WindowWidth", "VOILUTFunction"),
+    # PS3.3 C.8.11.7: which breast
+    *("ImageLaterality", "Laterality"),
+)
+_PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
+# A file without its header usually begins with group 0002 or 0008, in either byte order.
+_FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+
+
+def read_dataset(
+    place: Path | str, elements: Sequence[str] = TECHNICAL_ELEMENTS, *, pixels: bool = True
+) -> Dataset:
+    """Read these elements of a DICOM file, by path or URL, with or without the encoded pixels."""
+    place = str(place)
+    try:
+        with BytesIO(read_bytes(place)) if is_url(place) else Path(place).open("rb") as file:
+            start = file.read(_PREAMBLE)
+            refuse_if(not start, "read", "the file is empty")
+            file.seek(0)
+            with warnings.catch_warnings():
+                # pydicom's warnings quote header values, which must not reach a log.
+                warnings.simplefilter("ignore")
+                return dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
+    except InvalidDicomError:
+        raise ImageError("read", _why_not_dicom(start)) from None
+    except FileNotFoundError:
+        raise ImageError("read", "no such file") from None
+    except OSError as error:
+        raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
+    except (TrustCacheError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged header can raise nearly anything; its text may quote the header, so it is left out.
+        raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
+
+
+def _why_not_dicom(start: bytes) -> str:
+    if start.startswith(_FIRST_GROUPS):
+        missing = "the file meta information is missing"
+        return f"{missing}: a DICOM data set without its header (PS3.10 section 7.1)"
+    if len(start) < _PREAMBLE and not start.strip(b"\x00"):
+        return "truncated: the file ends within its preamble"
+    return "not a DICOM file: the prefix DICM is missing"

@@ -1,0 +1,1 @@
+"""One module per public data set, and their registry."""

@@ -1,1 +1,0 @@
-"""What an extraction will take: room on the disk and time on this device, before it is begun."""

@@ -1,1 +1,0 @@
-"""The certificate again when outcomes arrive, corrected for repeated looks."""

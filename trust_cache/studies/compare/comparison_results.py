@@ -1,0 +1,129 @@
+"""The records of a comparison, which are also the keys of compare.json."""
+
+from typing import Literal
+
+from trust_cache.base.documents import Document
+from trust_cache.base.errors import InputError, check_least
+from trust_cache.certificate.certification import check_targets
+
+SCHEMA = 1
+ALPHA = 0.05  # the chance of a false alarm among all comparisons, after Holm's adjustment
+LEVEL = 0.95  # of the intervals
+RESOLVED_FROM = 3  # positives below a threshold; the bootstrap of fewer is that of a sample minimum
+_FEWEST = 200  # a 95 % interval needs its 2.5 % tails, a p-value its resolution
+_MOST = 1_000_000
+
+
+class CompareSettings(Document, frozen=True, kw_only=True):
+    """What is compared, with how many resamples, swaps and splits; and the constants of the verdicts."""
+
+    targets: tuple[float, ...] = (0.98, 0.95)
+    reference: str | None = None  # None: closed-loop where there is one, else the first
+    resamples: int = 2_000
+    swaps: int = 2_000
+    seed: int = 0
+    resplits: int = 200
+    alpha: float = ALPHA
+    level: float = LEVEL
+    resolvable_from: int = RESOLVED_FROM
+
+    def __post_init__(self) -> None:
+        check_targets(self.targets)
+        for name in ("resamples", "swaps"):
+            number = getattr(self, name)
+            if not _FEWEST <= number <= _MOST:
+                raise InputError(f"{name}: expected {_FEWEST} to {_MOST:,}, found {number}")
+        for name in ("seed", "resplits"):
+            check_least(name, getattr(self, name))
+        for name, constant in (("alpha", ALPHA), ("level", LEVEL), ("resolvable_from", RESOLVED_FROM)):
+            if getattr(self, name) != constant:
+                raise InputError(f"{name}: expected {constant}, found {getattr(self, name)}")
+
+
+Verdict = Literal["different", "cannot tell", "not resolvable"]
+
+
+class Standing(Document, frozen=True, kw_only=True):
+    """A configuration at a target: threshold and dismissal, both on all cases."""
+
+    configuration: str
+    target: float
+    tau: float
+    cases: int
+    positives: int
+    dismissed: int
+    positives_dismissed: int
+    dismissal: float
+    recall: float
+    repeats: tuple[float, ...]  # dismissal of every repeat, the run itself first
+    resplits: int
+    resplits_missed: int  # search/evaluation splits whose evaluation subset misses the target
+    resplits_missed_share: float | None
+    resplits_missed_expected: float | None  # by the Beta-binomial law, for any scores without ties
+
+
+class TrainingNoise(Document, frozen=True, kw_only=True):
+    """The difference over repeats of the training: other seeds of folds and batches.
+
+    It is a spread, never divided by the root of their number: how far one training may be from another,
+    not how well the mean of all is known.
+    """
+
+    differences: tuple[float, ...]  # the run itself first
+    lowest: float
+    highest: float
+    standard_deviation: float
+    same_sign: int  # repeats whose difference has the run's own sign
+
+
+class SplitNoise(Document, frozen=True, kw_only=True):
+    """The difference on the evaluation subset over single search/evaluation splits of the same scores."""
+
+    q05: float
+    q50: float
+    q95: float
+    opposite_share: float  # splits whose difference has the other sign than the one on all cases
+
+
+class Contrast(Document, frozen=True, kw_only=True):
+    """The reference against another configuration at a target; differences are reference minus other."""
+
+    reference: str
+    other: str
+    target: float
+    dismissal_reference: float
+    dismissal_other: float
+    difference: float
+    low: float | None  # None: not resolvable
+    high: float | None
+    p: float
+    p_adjusted: float
+    verdict: Verdict
+    reason: str
+    training_noise: TrainingNoise | None  # None: the run has no repeats
+    split_noise: SplitNoise | None  # None: no resplits were asked for
+    sentence: str
+
+
+class Comparison(
+    Document,
+    frozen=True,
+    kw_only=True,
+    rename={"contrasts": "comparisons", "standings": "configurations"},
+):
+    """Everything that a comparison found: compare.json, and what `compare --json` prints."""
+
+    schema: int = SCHEMA
+    reference: str
+    cases: int
+    positives: int
+    repeats: int  # trainings, the run itself included
+    contrasts: tuple[Contrast, ...]
+    standings: tuple[Standing, ...]
+    settings: CompareSettings
+    kind: str  # external, out-of-fold or unknown
+    scores_sha256: str
+    repeats_sha256: tuple[str, ...]  # of repeats 1, 2, ...
+    warnings: tuple[str, ...]
+    limits: tuple[str, ...]
+    versions: dict[str, str]

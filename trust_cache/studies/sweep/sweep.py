@@ -1,0 +1,204 @@
+"""Sweep settings over a cache: train what is missing, choose winners on search, certify each once."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trust_cache.base.errors import InputError
+from trust_cache.base.executor import Cluster
+from trust_cache.base.files import refuse_unknown, write_file
+from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.feature_rows import load_rows, map_rows
+from trust_cache.certificate.cautions import resolution_warnings
+from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.split import Split, draw_split, read_split
+from trust_cache.figures.figure import figure_files
+from trust_cache.figures.sweep_figures import sweep_figure
+from trust_cache.heads.fold_training import lock_beside
+from trust_cache.heads.folds import FOLDS
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
+from trust_cache.heads.training_data import FitSettings, Preparation, part_warnings, prepare
+from trust_cache.statistics.bounds import smallest_sample
+from trust_cache.studies.sweep import sweep_choice, sweep_folder, sweep_training
+from trust_cache.studies.sweep.sweep_folder import ScoreFiles, SweepIdentity, SweepRecord, WinnerRecord
+from trust_cache.studies.sweep.sweep_request import refuse_large
+from trust_cache.studies.sweep.sweep_space import Space, find_axes
+from trust_cache.studies.sweep.sweep_training import HeadsReport, OnHeads
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A finished sweep."""
+
+    folder: Path
+    record: SweepRecord
+    winners: dict[float, WinnerRecord]
+    document: sweep_folder.SweepDocument  # the content of sweep.json
+    counts: sweep_folder.SweepCounts
+    trained: int  # heads, in this call
+    reused: int  # heads of earlier calls
+    warnings: tuple[str, ...]
+
+
+def sweep(
+    cache: Cache | Path | str,
+    out: Path | str,
+    space: Space | None = None,
+    *,
+    epochs: int = 20,
+    seed: int = 0,
+    views: int | None = None,
+    repeats: int = 1,
+    targets: Sequence[float] = (0.98, 0.95),
+    delta: float = 0.01,
+    threads: int | None = None,
+    low_memory: bool = False,
+    cluster: Cluster | None = None,
+    show_evaluation: bool = False,
+    yes: bool = False,
+    trainer: Trainer = COMPILED,
+    on_shard: Callable[[int, int], None] = lambda _done, _of: None,
+    on_heads: OnHeads = lambda _: None,
+) -> Sweep:
+    """Train the settings of a space over five folds and certify the one that wins on the search subset.
+
+    A sweep that is already in `out` is extended: only new settings and unfinished folds are trained. Without
+    a space it resumes the settings it has. The workers of a cluster must reach the cache by the same name.
+    """
+    fit = FitSettings({}, TrainingSettings(epochs=epochs), seed, repeats, views)
+    terms = CertifySettings(tuple(float(target) for target in targets), delta, seed)
+    threads = count_threads(threads)
+    out, example = Path(out), "--grid lambda_dismiss=0,0.05"
+    refuse_unknown(out, own=sweep_folder.OWN)
+    if space is None and not (out / sweep_folder.NAME).exists():
+        raise InputError(f"{out}: there is no sweep to resume; give axes such as {example}")
+    opened = cache if isinstance(cache, Cache) else open_cache(cache)
+    with lock_beside(out):
+        earlier = sweep_folder.read_record(out)
+        work, split, record = _prepare(opened, out, fit, terms, earlier)
+        if space is not None:
+            refuse_large(work, space.count, threads, yes=yes)
+            record = record.extended(space.settings(seed))
+        few = resolution_warnings(terms.targets, int(work.cases.labels[split.search].sum()))
+        warnings = (*work.warnings, *_loop_warnings(work, record), *few)
+        files = ScoreFiles(out, work)
+        if earlier is None:
+            sweep_folder.write_draws(out, work.folds, split)
+        sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
+        files.clean()
+        missing = sweep_training.find_missing(record.banks, files)
+        if missing.report.reused < missing.report.heads:
+            if cluster:
+                sweep_training.train_on_cluster(
+                    missing, files, cluster, trainer, on_heads, low_memory=low_memory
+                )
+            else:
+                rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
+                sweep_training.train_missing(missing, files, rows, trainer, threads, on_heads)
+            _LOG.info("%d heads, %d of them trained before", missing.report.heads, missing.report.reused)
+        record = record.looked(show=show_evaluation)
+        # Counted before anything is evaluated: a kill in between cannot hide a look.
+        sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
+        return _finish(out, record, files, split, warnings, missing.report)
+
+
+def _prepare(
+    cache: Cache, out: Path, fit: FitSettings, terms: CertifySettings, earlier: SweepRecord | None
+) -> tuple[Preparation, Split, SweepRecord]:
+    """Draw folds and split for a new record, or take those of the folder, whose sweep must be the same."""
+    work = prepare(cache, fit, None)
+    if earlier is None:
+        split = draw_split(sweep_choice.label_cohort(work), fit.seed)
+    else:
+        work = sweep_folder.read_draws(out, work, earlier.identity)
+        split, _ = read_split(out / sweep_folder.SPLIT, sweep_choice.label_cohort(work))
+    kept = ("repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256")
+    identity = SweepIdentity(
+        seeds=dict.fromkeys(("training", "split", "random"), terms.seed),
+        **{name: getattr(work.identity, name) for name in kept},
+        targets=terms.targets,
+        delta=terms.delta,
+        rule=terms.rule,
+        folds_sha256=tuple(folds.sha256 for folds in work.folds),
+        split_sha256=split.sha256,
+    )
+    if earlier is not None:
+        sweep_folder.require_same(out, earlier.identity, identity)
+    return work, split, earlier or SweepRecord(identity)
+
+
+def _loop_warnings(work: Preparation, record: SweepRecord) -> list[str]:
+    """Warn once where a closed loop cannot find a threshold: for the level that needs most images."""
+    needs = {
+        (item.loop_level, item.loop_delta): smallest_sample(0, item.loop_level, item.loop_delta)
+        for item in record.settings
+        if item.closed_loop
+    }
+    if not needs:
+        return []
+    level, delta = max(needs, key=lambda pair: needs[pair])
+    name = f"settings with loop_level={level:g} and loop_delta={delta:g}"
+    example = {name: HeadSettings(tau="closed-loop", loop_level=level, loop_delta=delta)}
+    found = part_warnings(replace(work, settings=replace(work.settings, configurations=example)))
+    return [text for text in found if text.startswith(name)]
+
+
+def _finish(
+    out: Path,
+    record: SweepRecord,
+    files: ScoreFiles,
+    split: Split,
+    warnings: tuple[str, ...],
+    report: HeadsReport,
+) -> Sweep:
+    """Choose and certify the winners and write all files; sweep.json, which says finished, last."""
+    found = sweep_choice.assess(record, files, split)
+    winners: dict[float, WinnerRecord] = {}
+    certified: dict[str, bytes] = {}
+    for target, name in sweep_choice.choose_winners(record, found).items():
+        winners[target], made = sweep_choice.certify_winner(record, found, files, split, target, name)
+        certified |= made
+    record = record.won({repr(target): winner.setting for target, winner in winners.items()})
+    settings, repeats, labels = len(record.settings), record.identity.repeats, files.work.cases.labels
+    counts = sweep_folder.SweepCounts(
+        settings=settings,
+        folds=FOLDS,
+        repeats=repeats,
+        heads=settings * FOLDS * repeats,
+        banks=len(record.banks),
+        diverged=len({setting for setting, _ in found.diverged}),
+        cases=int(labels.size),
+        positives=int(labels.sum()),
+        search_cases=int(split.search.sum()),
+        search_positives=int(labels[split.search].sum()),
+        looks=len(record.looks),
+        compared=record.compared,
+    )
+    records = {repr(target): winner for target, winner in winners.items()}
+    document = record.document(sweep_folder.FINISHED, counts=counts, winner=records, warnings=warnings)
+    for path, content in (_render(record, found, winners) | certified).items():
+        write_file(out / path, content)
+    if not found.diverged:
+        (out / sweep_folder.FAILURES).unlink(missing_ok=True)
+    sweep_folder.write_document(out, document)
+    trained = report.heads - report.reused
+    return Sweep(out, record, winners, document, counts, trained, report.reused, warnings)
+
+
+def _render(
+    record: SweepRecord, found: sweep_choice.Assessment, winners: Mapping[float, WinnerRecord]
+) -> dict[str, bytes]:
+    rows, by_fold = (
+        sweep_choice.result_rows(record, found, winners),
+        list(sweep_choice.fold_rows(record, found)),
+    )
+    files = sweep_folder.table_files(rows, by_fold, found.diverged)
+    if winners:
+        files[sweep_folder.CONFIGURATIONS] = sweep_choice.winners_toml(winners)
+    frames = sweep_folder.results_frame(rows), sweep_folder.folds_frame(by_fold)
+    figure = sweep_figure(find_axes(record.settings), *frames)
+    return files | ({} if figure is None else figure_files(figure, f"{sweep_folder.FIGURES}/dismissal"))

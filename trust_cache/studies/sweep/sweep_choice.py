@@ -1,0 +1,249 @@
+"""Choose the settings of a sweep on the search subset and certify each winner once on evaluation."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trust_cache.base.documents import json_bytes
+from trust_cache.base.versions import versions_of
+from trust_cache.certificate.certified_folder import bind_point
+from trust_cache.certificate.points import Counts, Point, Terms, Threshold, choose_threshold, count, evaluate
+from trust_cache.certificate.score_table import Cohort, Images, build_cohort, check_scores
+from trust_cache.certificate.split import Split
+from trust_cache.heads.folds import FOLDS, TEST
+from trust_cache.heads.head_settings import HeadSettings
+from trust_cache.heads.run_folder import FoldScores, scores_table
+from trust_cache.heads.training_data import Preparation
+from trust_cache.statistics.auroc import auroc
+from trust_cache.studies.sweep.sweep_folder import POINT_COLUMNS, ScoreFiles, SweepRecord, WinnerRecord
+from trust_cache.studies.sweep.sweep_space import Bank, name_setting
+
+REPEAT = 0  # the one whose scores are certified; the others show the noise of training
+Key = tuple[str, int, float]  # setting, repeat, target
+
+
+def bank_cohort(files: ScoreFiles, bank: Bank, repeat: int) -> tuple[Cohort, dict[str, int]]:
+    """Put the folds' scores together; also return the first fold where a setting's are not finite."""
+    work, names = files.work, [name_setting(item) for item in bank.settings]
+    scores = np.empty((len(names), work.labels.size))
+    diverged: dict[str, int] = {}
+    for number, fold in enumerate(files.read(bank, repeat)):
+        scores[:, fold.images] = fold.scores
+        for head in np.flatnonzero(~np.isfinite(fold.scores).all(axis=1)):
+            diverged.setdefault(names[head], number)
+    by_case = work.cases.score(scores)
+    one_each = work.labels.size == work.cases.labels.size
+    images = [None if one_each else Images(work.cases.of_image, work.labels, row) for row in scores]
+    cohort = Cohort(work.cases.case_ids, work.cases.labels, tuple(names), tuple(by_case), tuple(images))
+    return cohort, diverged
+
+
+def label_cohort(work: Preparation) -> Cohort:
+    """Return the cases without scores: a split is drawn from these alone."""
+    return Cohort(work.cases.case_ids, work.cases.labels, (), (), ())
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """A threshold and what it does on the search cases that it was chosen on."""
+
+    threshold: Threshold
+    counts: Counts
+    auroc_case: float | None
+    by_fold: tuple[Counts, ...]
+
+
+def take_search(cohort: Cohort, split: Split) -> Cohort:
+    """Return the search cases of a cohort, without anything of the others."""
+    chosen = split.search
+    return Cohort(
+        case_ids=cohort.case_ids.filter(pl.Series(chosen)),
+        labels=cohort.labels[chosen],
+        configurations=cohort.configurations,
+        scores=tuple(scores[chosen] for scores in cohort.scores),
+        images=(None,) * len(cohort.configurations),
+    )
+
+
+def search_setting(
+    search: Cohort, index: int, targets: Sequence[float], terms: Terms, folds: NDArray[np.int64]
+) -> list[SearchOutcome]:
+    """Choose a setting's threshold for each target and count the cases below it; `folds` is by case."""
+    whole = Split(search.case_ids, np.ones(search.cases, dtype=np.bool_), "the search cases")
+    scores, labels = search.scores[index], search.labels
+    ranks = auroc(scores, labels)
+    outcomes = []
+    for target in targets:
+        threshold = choose_threshold(search, whole, index, target, terms)
+        by_fold = tuple(
+            count(scores[folds == fold], labels[folds == fold], threshold.tau) for fold in range(FOLDS)
+        )
+        outcomes.append(SearchOutcome(threshold, count(scores, labels, threshold.tau), ranks, by_fold))
+    return outcomes
+
+
+def choose_winner(dismissed: Mapping[str, Sequence[int]]) -> str:
+    """Return the setting that dismisses most search cases, summed over its repeats; the first of equals.
+
+    All repeats share one search subset: the largest sum is the largest mean dismissal, without rounding.
+    """
+    return max(dismissed, key=lambda setting: sum(dismissed[setting]))
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the settings do on search, what was shown of evaluation, and which settings diverged."""
+
+    outcomes: dict[Key, SearchOutcome] = field(default_factory=dict)
+    shown: dict[Key, Point] = field(default_factory=dict)
+    diverged: dict[tuple[str, int], int] = field(default_factory=dict)  # (setting, repeat) -> fold
+
+
+def assess(record: SweepRecord, files: ScoreFiles, split: Split) -> Assessment:
+    """Assess every setting in every repeat; the scores of one bank are in memory at a time."""
+    found = Assessment()
+    for bank, repeat in itertools.product(record.banks, range(files.work.settings.repeats)):
+        _assess_bank(found, bank, repeat, record, files, split)
+    return found
+
+
+def terms_of(record: SweepRecord) -> Terms:
+    """Return what all bounds of a sweep depend on."""
+    return Terms(record.identity.rule, record.identity.delta, record.compared)
+
+
+def choose_winners(record: SweepRecord, found: Assessment) -> dict[float, str]:
+    """Return the winner for each target; a setting that diverged anywhere does not take part."""
+    failed = {setting for setting, _ in found.diverged}
+    names = [name for item in record.settings if (name := name_setting(item)) not in failed]
+    repeats = range(record.identity.repeats)
+    winners = {}
+    for target in record.identity.targets if names else ():
+        winners[target] = choose_winner(
+            {name: [found.outcomes[name, r, target].counts.dismissed for r in repeats] for name in names}
+        )
+    return winners
+
+
+def _assess_bank(
+    found: Assessment, bank: Bank, repeat: int, record: SweepRecord, files: ScoreFiles, split: Split
+) -> None:
+    cohort, diverged = bank_cohort(files, bank, repeat)
+    search = take_search(cohort, split)
+    folds = np.argmax(files.work.folds[repeat].parts == TEST, axis=0)[split.search]  # that tests each case
+    targets, terms = record.identity.targets, terms_of(record)
+    for index, name in enumerate(map(name_setting, bank.settings)):
+        if name in diverged:
+            found.diverged[name, repeat] = diverged[name]
+            continue
+        for outcome in search_setting(search, index, targets, terms, folds):
+            key = (name, repeat, outcome.threshold.target)
+            found.outcomes[key] = outcome
+            if name in record.shown:
+                found.shown[key] = evaluate(cohort, split.evaluation, index, outcome.threshold, terms)
+
+
+def certify_winner(
+    record: SweepRecord, found: Assessment, files: ScoreFiles, split: Split, target: float, name: str
+) -> tuple[WinnerRecord, dict[str, bytes]]:
+    """Certify the winner for one target; also return its files: certificate, and the scores behind it."""
+    bank, head, settings = next(
+        (bank, head, settings)
+        for bank in record.banks
+        for head, settings in enumerate(bank.settings)
+        if name_setting(settings) == name
+    )
+    folds = [FoldScores(part.images, part.scores[[head]]) for part in files.read(bank, REPEAT)]
+    table = scores_table(folds, files.work.cache.manifest, [name], [str(fold) for fold in range(FOLDS)])
+    scores = check_scores(table, "the winner's scores")
+    cohort = build_cohort(scores)
+    terms = terms_of(record)
+    point = evaluate(cohort, split.evaluation, 0, choose_threshold(cohort, split, 0, target, terms), terms)
+    versions = versions_of("numpy", "scipy", "polars")
+    chosen_from = {  # the certificate must not pass for that of a single head
+        "settings": len(record.settings),
+        "targets": len(record.identity.targets),
+        "looks": len(record.looks),
+        "repeats": record.identity.repeats,
+        "evaluation_shown_before": record.looks[-1].after_showing,
+        "values": settings.as_document(),
+    }
+    counts = [found.outcomes[name, repeat, target].counts for repeat in range(record.identity.repeats)]
+    winner = WinnerRecord(
+        setting=name,
+        values=settings,
+        search_dismissal=sum(item.dismissed for item in counts) / sum(item.cases for item in counts),
+        point=point,
+        certificate=f"certificates/winner@{target!r}.json",
+        scores=f"winner/scores@{target!r}.csv",
+    )
+    certificate = bind_point(point, terms.rule, scores, split, versions, sweep=chosen_from)
+    return winner, {winner.scores: table.write_csv().encode(), winner.certificate: json_bytes(certificate)}
+
+
+def winners_toml(winners: Mapping[float, WinnerRecord]) -> bytes:
+    """Return the winners as configurations that `fit-heads` takes."""
+    lines = []
+    for target, winner in winners.items():
+        lines.append(f'["winner@{target!r}"]')
+        for name, value in winner.values.as_document().items():
+            if value is not None:
+                lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+        lines.append("")
+    return "\n".join(lines).encode()
+
+
+def result_rows(
+    record: SweepRecord, found: Assessment, winners: Mapping[float, WinnerRecord]
+) -> list[dict[str, Any]]:
+    """Return the rows of results.csv; evaluation only where it may be seen."""
+    settings = {name_setting(item): item for item in record.settings}
+    return [_row(record, found, winners, settings[key[0]], key) for key in _keys(record)]
+
+
+def _keys(record: SweepRecord) -> Iterator[Key]:
+    names = (name_setting(item) for item in record.settings)
+    return itertools.product(names, range(record.identity.repeats), record.identity.targets)
+
+
+def _row(
+    record: SweepRecord,
+    found: Assessment,
+    winners: Mapping[float, WinnerRecord],
+    settings: HeadSettings,
+    key: Key,
+) -> dict[str, Any]:
+    name, repeat, target = key
+    row: dict[str, Any] = {"setting": name, **settings.as_document(), "repeat": repeat, "target": target}
+    row |= {"configuration": name, "compared": record.compared, "delta": record.identity.delta}
+    won = target in winners and winners[target].setting == name
+    row |= {"winner": won, "evaluation_shown": name in record.shown}
+    if (name, repeat) in found.diverged:
+        fold = found.diverged[name, repeat]
+        return row | {"reason": f"training diverged in fold {fold}: its scores are not finite"}
+    outcome = found.outcomes[key]
+    row |= {
+        "point_tau": outcome.threshold.tau,
+        **_count_cells(outcome.counts),
+        "search_dismissal": outcome.counts.dismissed / outcome.counts.cases,
+        "search_auroc_case": outcome.auroc_case,
+    }
+    point = winners[target].point if won and repeat == REPEAT else found.shown.get(key)
+    return row if point is None else row | {name: getattr(point, key) for key, name in POINT_COLUMNS.items()}
+
+
+def _count_cells(counts: Counts) -> dict[str, int]:
+    return {f"search_{name}": number for name, number in vars(counts).items()}
+
+
+def fold_rows(record: SweepRecord, found: Assessment) -> Iterator[dict[str, Any]]:
+    """Yield the rows of fold_results.csv: what each threshold does on the search cases of each fold."""
+    for key in _keys(record):
+        for fold, counts in enumerate(found.outcomes[key].by_fold if key in found.outcomes else ()):
+            place = dict(zip(("setting", "repeat", "target"), key, strict=True))
+            yield {**place, "fold": fold, **_count_cells(counts)}

@@ -1,0 +1,1 @@
+"""Synthetic mammograms and feature cohorts, with the exact truth about them."""
