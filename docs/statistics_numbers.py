@@ -14,7 +14,6 @@ from selection_simulation import AUROC, DELTA, TARGETS, Size, paper_sizes
 
 from tests.binormal import Binormal
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.points import recall_lower
 from trust_cache.statistics.bounds import clopper_pearson_upper, smallest_sample, smallest_samples
 from trust_cache.statistics.prevalence import omission_at_prevalence
 from trust_cache.statistics.rules import allowance, chance_target_met
@@ -291,7 +290,7 @@ def examples() -> list[Row]:
         "nlbs_bound_from_k_0": clopper_pearson_upper(0, 947, DELTA),
         "nlbs_k_rebuilt": int(947 * (1 / 947)),
         "nlbs_recall": 1 - 1 / 119,
-        "nlbs_recall_lower": recall_lower(1, 119, DELTA) or 0.0,
+        "nlbs_recall_lower": 1.0 - clopper_pearson_upper(1, 119, DELTA),
         "rsna_bound": clopper_pearson_upper(6, 1_364, DELTA),
         "n_min_0_at_1_percent_delta_05": smallest_sample(0, 0.01, 0.05),
         "n_min_0_at_1_percent": smallest_sample(0, 0.01, DELTA),

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
 from trust_cache.base.errors import InputError
@@ -64,7 +66,7 @@ def run_items(
     remaining = iter(items)
     while suspects := (yield from _run_until_a_death(function, remaining, workers)):
         for item in suspects:
-            with _make_pool(1) as pool:
+            with _open_pool(1) as pool:
                 future = _submit(pool, function, item)
                 wait([future])
             yield outcome_of(future, item)
@@ -75,8 +77,7 @@ def _run_until_a_death(
 ) -> Generator[ItemOutcome[Item, Value], None, list[Item]]:
     """Run items until none is left or a process dies; return those without an outcome."""
     under_way: dict[Future[Value], Item] = {}
-    pool = _make_pool(workers)
-    try:
+    with _open_pool(workers) as pool:
         while True:
             for item in islice(remaining, workers * _AHEAD - len(under_way)):
                 under_way[_submit(pool, function, item)] = item
@@ -88,27 +89,38 @@ def _run_until_a_death(
                 yield outcome_of(future, under_way.pop(future))
             if len(answered) < len(done):
                 return list(under_way.values())
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _make_pool(workers: int) -> ProcessPoolExecutor:
-    # Spawned, not forked: decoders and threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_the_parent)
+@contextmanager
+def _open_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool whose processes end with the block, after an error in the middle of an item.
+
+    They watch a pipe that only this process holds open: it closes here, or when this process is killed.
+    """
+    context = multiprocessing.get_context("spawn")  # decoders and threads do not survive a fork
+    watched, held = context.Pipe(duplex=False)
+    with watched:
+        pool = ProcessPoolExecutor(workers, context, initializer=_follow_the_parent, initargs=(watched,))
+        try:
+            yield pool
+        except BaseException:
+            held.close()
+            raise
+        finally:
+            # Not left to the interpreter's exit, where a pool that is still closing can raise.
+            pool.shutdown(wait=True, cancel_futures=True)
+            held.close()
 
 
-def _follow_the_parent() -> None:
-    """Leave Ctrl-C to the parent, and end when it ends: a killed parent cannot stop its processes."""
+def _follow_the_parent(watched: Connection) -> None:
+    """Leave Ctrl-C to the parent, and end when the parent lets go of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=_end_with_the_parent, args=(watched,), daemon=True).start()
 
 
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _end_with_the_parent(watched: Connection) -> None:
+    watched.poll(None)  # nothing is ever written: it returns when the other end is closed
+    os._exit(1)
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Value], item: Item) -> Future[Value]:

@@ -1,10 +1,8 @@
 """Extract with several processes, here or on a cluster: items of whole shards, one device per process."""
 
-import os
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,7 +24,6 @@ _MOST_SHARDS = 8  # per item: filling and draining its pipeline then costs littl
 _ITEMS_EACH = 4  # per process at least, so that no process idles long at the end
 # Workers of a cluster come and go: up to this many items have one shard each, so that progress is visible.
 _CLUSTER_ITEMS = 1024
-_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class ShardItem:
     record: ExtractionRecord
     workers: int
     devices: tuple[str, ...]
-    # A folder that exists as long as the run: a process that finds it gone ends. Without one (on a cluster,
-    # which gives each worker its device) the first device is used.
+    # A folder of lock files, one per device. Without one (on a cluster, which gives each worker its device)
+    # the first device is used.
     claims: str = ""
 
 
@@ -145,7 +142,6 @@ def _claimed(devices: tuple[str, ...], claims: str) -> str:
     """Claim a device for this process; the lock of a dead process is free again."""
     if not claims:
         return devices[0]
-    threading.Thread(target=_end_with_the_run, args=(Path(claims),), daemon=True).start()
     for number, device in enumerate(devices):
         lock = FileLock(Path(claims) / f"{number}.lock", device)
         try:
@@ -159,9 +155,3 @@ def _claimed(devices: tuple[str, ...], claims: str) -> str:
 _HELD: list[FileLock] = []  # kept until the process ends
 # A cluster's worker may have several threads, but its device runs one encoder, one item at a time.
 _DEVICE_LOCK = threading.Lock()
-
-
-def _end_with_the_run(claims: Path) -> None:
-    while claims.exists():
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
