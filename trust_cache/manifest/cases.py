@@ -1,9 +1,11 @@
-"""Group images into cases: a case's label and a case's score.
+"""Group images into cases: a case's label, its patient, its score, and whether it may be dismissed at all.
 
-A case is positive if one of its images is, and its score is the maximum over its images.
+A case is positive if one of its images is, whether or not that image could be read. Its score is the maximum
+over its images. A case that does not fulfil the protocol is incomplete: it is reviewed whatever its score.
+`certify` and `triage` both decide that by `case_problems`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,34 +13,73 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trust_cache.base.errors import InputError
+from trust_cache.manifest.protocol import Protocol
+
 Number = TypeVar("Number", bound=np.generic)
+PATIENT = "patient_id"
+# The label of the whole case. `cache subset` adds it, so that leaving out images changes no label.
+CASE_LABEL = "case_label"
+WARNING = "warning"  # what preprocessing warned of, in a picture folder's manifest
+NO_SCORE = "it has no score"
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Cases sorted by case_id, their labels, and the position of each image's case."""
+    """Cases sorted by case_id, their labels and patients, and the position of each image's case."""
 
     case_ids: pl.Series
     labels: NDArray[np.int64]
     of_image: NDArray[np.int64]
+    # The number of each case's patient, in the order of their first cases. A case without one is its own.
+    patients: NDArray[np.int64]
 
     def score(self, images: NDArray[Number]) -> NDArray[Number]:
-        """Return the case scores [..., case] of image scores [..., image]."""
+        """Return the case scores [..., case] of image scores [..., image]; NaN where an image has none."""
         return case_maxima(images, self.of_image)
+
+    @property
+    def repeated_patients(self) -> bool:
+        """Whether a patient has several cases."""
+        return int(np.max(self.patients, initial=-1)) + 1 < self.patients.size
 
 
 def find_cases(images: pl.DataFrame) -> Cases:
-    """Return the cases of a table with the columns case_id and label, one row per image."""
+    """Return the cases of a table with the columns case_id and label, one row per image.
+
+    The columns patient_id and case_label are used where they are.
+    """
     case_ids = images["case_id"].unique().sort()
     position = case_ids.to_frame().with_row_index("case")
     joined = images.select("case_id").join(position, on="case_id", how="left", maintain_order="left")
     of_image = joined["case"].cast(pl.Int64).to_numpy()
-    labels = case_maxima(images["label"].cast(pl.Int64).to_numpy(), of_image)
-    return Cases(case_ids, labels, of_image)
+    labels = images["label"].cast(pl.Int64).to_numpy()
+    if CASE_LABEL in images.columns:
+        of_cases = images[CASE_LABEL].cast(pl.Float64, strict=False).fill_null(0).cast(pl.Int64).to_numpy()
+        labels = np.maximum(labels, of_cases)
+    return Cases(case_ids, case_maxima(labels, of_image), of_image, _number_patients(images, case_ids))
+
+
+def _number_patients(images: pl.DataFrame, case_ids: pl.Series) -> NDArray[np.int64]:
+    if PATIENT not in images.columns:
+        return np.arange(case_ids.len())
+    known = images.select("case_id", pl.col(PATIENT).cast(pl.String)).drop_nulls().unique()
+    twice = known.filter(pl.col("case_id").is_duplicated()).sort("case_id", PATIENT)
+    if twice.height:
+        case_id, first = twice.row(0)
+        raise InputError(f"case {case_id}: expected one {PATIENT}, found {first} and {twice.row(1)[1]}")
+    patients = case_ids.to_frame().join(known, on="case_id", how="left", maintain_order="left")[PATIENT]
+    numbers: dict[tuple[str, str], int] = {}
+    pairs = zip(case_ids, patients, strict=True)
+    keys = (("case", case) if patient is None else (PATIENT, patient) for case, patient in pairs)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def case_maxima(images: NDArray[Number], of_image: NDArray[Any]) -> NDArray[Number]:
-    """Aggregate image values [..., image] to cases 0, 1, ...: the maximum over each case's images."""
+    """Aggregate image values [..., image] to cases 0, 1, ...: the maximum over each case's images.
+
+    One NaN among a case's images makes the case NaN.
+    """
     order = np.argsort(of_image, kind="stable")
     grouped = of_image[order]
     starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1])[: grouped.size])
@@ -55,3 +96,75 @@ def highest_images(scores: NDArray[np.floating], of_image: NDArray[Any]) -> NDAr
 def deciding_image(scores: Mapping[str, float]) -> str | None:
     """Return the image that sets one case's score, the first by name among equals; None without images."""
     return max(sorted(scores), key=scores.__getitem__, default=None)
+
+
+@dataclass(frozen=True)
+class CaseImage:
+    """What a protocol looks at in an image of a case."""
+
+    image_id: str
+    laterality: str | None
+    projection: str | None
+    failures: tuple[str, ...] = ()  # why it has no score
+    warnings: tuple[str, ...] = ()  # about its picture
+
+    @property
+    def sided_projection(self) -> str:
+        """The projection with its side, such as L-CC; a question mark for an unknown part."""
+        return f"{self.laterality or '?'}-{self.projection or '?'}"
+
+
+def case_problems(images: Sequence[CaseImage], protocol: Protocol) -> tuple[str, ...]:
+    """Return everything that keeps a case from being dismissed; nothing for a complete case.
+
+    Several images of one projection are allowed: the highest score counts.
+    """
+    problems = [f"image {image.image_id}: {text}" for image in images for text in image.failures]
+    if protocol.review_warnings:
+        problems += [f"image {image.image_id}: {text}" for image in images for text in image.warnings]
+    # Where no image could be read, nothing is known about projections.
+    if protocol.projections and (not images or not all(image.failures for image in images)):
+        found = [image.sided_projection for image in images]
+        problems += [f"missing projection {name}" for name in protocol.projections if name not in found]
+        problems += [
+            f"{'unknown' if '?' in name else 'unexpected'} projection {name}: image {image.image_id}"
+            for image, name in zip(images, found, strict=True)
+            if name not in protocol.projections
+        ]
+    return tuple(dict.fromkeys(problems))
+
+
+def find_problems(
+    images: pl.DataFrame, cases: Cases, scored: NDArray[np.bool_], protocol: Protocol
+) -> dict[int, tuple[str, ...]]:
+    """Return the problems of each incomplete case by its position; `scored` tells which images have a score.
+
+    A protocol with projections needs the columns laterality and projection; warnings are read where there is
+    such a column.
+    """
+    if protocol.projections:
+        absent = [name for name in ("laterality", "projection") if name not in images.columns]
+        if absent:
+            raise InputError(
+                f"protocol {protocol.name}: expected the columns laterality and projection, found no"
+                f" {' and no '.join(absent)}"
+            )
+        looked_at = np.arange(cases.labels.size)
+    else:
+        looked_at = np.unique(cases.of_image[~scored])
+    chosen = np.isin(cases.of_image, looked_at)
+    names = [name for name in ("image_id", "laterality", "projection", WARNING) if name in images.columns]
+    rows = images.select(names).filter(pl.Series(chosen)).iter_rows(named=True)
+    by_case: dict[int, list[CaseImage]] = {int(case): [] for case in looked_at}
+    for row, case, has_score in zip(rows, cases.of_image[chosen].tolist(), scored[chosen], strict=True):
+        by_case[case].append(
+            CaseImage(
+                row.get("image_id") or "without an id",
+                (row.get("laterality") or "").upper() or None,
+                (row.get("projection") or "").upper() or None,
+                () if has_score else (NO_SCORE,),
+                (row[WARNING],) if row.get(WARNING) else (),
+            )
+        )
+    found = {case: case_problems(members, protocol) for case, members in by_case.items()}
+    return {case: problems for case, problems in found.items() if problems}
