@@ -14,6 +14,7 @@ from trust_cache_cli.options import (
     CertifyOptions,
     Delta,
     OutFolder,
+    PatientColumn,
     Seed,
     Targets,
     command,
@@ -71,8 +72,9 @@ def certify(
 ) -> None:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
 
-    A target that is not met on the evaluation subset is printed as N/A; that is a result. The files
-    always contain the counts. With --model, the model's head first scores a cache of new cases, and the
+    A target that is not met on the evaluation subset is printed as N/A; that is a result. A point is
+    certified if its target is met and its corrected bound is below the limit. The files always contain the
+    counts. With --model, the model's head first scores a cache of new cases, and the
     default target is the model's own. With --attach, the exit code is 1 if there was nothing to attach.
     """
     from trust_cache.base.files import refuse_unknown
@@ -136,7 +138,7 @@ def show_certification(certification: "Certification", out: Path) -> None:
     for table in all_tables(certification).values():
         show_table(table)
     show_list("In words", sentences(certification))
-    show_list("Why N/A", reasons(certification))
+    show_list("Not certified", reasons(certification))
     show_list("What this does not say", certification.limits)
     say(f"Written to {out}. A third party recomputes a certificate with")
     say(f"  trust-cache verify {out}/certificates/NAME.json --scores {certification.scores.source}")
@@ -152,6 +154,7 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
     ] = None,
+    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Recompute a certificate from its scores and split.
@@ -161,7 +164,7 @@ def verify(
     from trust_cache.certificate.verify import as_document
     from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(certificate, scores, split)
+    verification = verify_certificate(certificate, scores, split, patient=patient)
     if json:
         show_json(as_document(verification))
     elif verification.holds:

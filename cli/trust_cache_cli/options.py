@@ -133,6 +133,22 @@ By = Annotated[
 Prevalence = Annotated[
     float | None, typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence.")
 ]
+Limit = Annotated[
+    float | None,
+    typer.Option(metavar="B", help="The largest acceptable bound. [the prevalence of the evaluation cases]"),
+]
+PatientColumn = Annotated[
+    str, typer.Option("--patient", metavar="COLUMN", help="The column of patients, if the scores have one.")
+]
+ProtocolOption = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="What a case must be to be dismissed: paper (every image has a score), screening (also the four"
+        " standard projections and no warning about a picture), or a .toml file.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,12 @@ class CertifyOptions:
     resplits: Annotated[
         int, typer.Option(metavar="R", help="Repeat over R random splits and report the spread.")
     ] = 0
+    limit: Limit = None
+    protocol: ProtocolOption = "paper"
+    patient: PatientColumn = "patient_id"
+    band: Annotated[
+        bool, typer.Option("--band", help="Also write bounds that hold at all thresholds at once: band.csv.")
+    ] = False
     rule: Annotated[
         str, typer.Option(help="How to choose the threshold on the search subset: recall, crc, rcps, ltt.")
     ] = "recall"

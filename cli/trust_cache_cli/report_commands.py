@@ -1,14 +1,17 @@
 """The commands report and show."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import By, Prevalence, SplitFile, Targets, command, command_group
+from trust_cache_cli.options import By, Limit, Prevalence, SplitFile, Targets, command, command_group
 from trust_cache_cli.output import bar, note_kept, say, show_list, show_table, warn
+
+if TYPE_CHECKING:
+    from trust_cache.certificate.evidence import Options
 
 app = command_group()
 
@@ -21,11 +24,22 @@ class PointOptions:
     delta: Annotated[float | None, typer.Option(help="One minus the confidence of the bounds. [0.01]")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search/evaluation split. [0]")] = None
     split: SplitFile = None
+    limit: Limit = None
+    protocol: Annotated[
+        str | None, typer.Option(metavar="NAME", help="paper, screening or a .toml file. [paper]")
+    ] = None
+    patient: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of patients, if the scores have one. [patient_id]"),
+    ] = None
 
-    @property
-    def targets(self) -> tuple[float, ...] | None:
-        """The targets, if any were given."""
-        return None if self.target is None else tuple(self.target)
+    def options(self) -> "Options":
+        """Return them as the library takes them."""
+        from trust_cache.certificate.evidence import Options
+
+        given = vars(self) | {"targets": None if self.target is None else tuple(self.target)}
+        given.pop("target")
+        return Options(**given)
 
 
 @command(
@@ -65,7 +79,6 @@ def report(
     """
     from trust_cache.base.errors import InputError
     from trust_cache.base.files import refuse_unknown
-    from trust_cache.certificate.evidence import Options
     from trust_cache.report.page import write_page
     from trust_cache.report.report import OWN, make_report, named_figures, write_figures
 
@@ -75,7 +88,7 @@ def report(
         raise InputError(f"--out: expected the name of an .html file, found the folder {out}")
     if figures is not None:
         refuse_unknown(figures, own=OWN)
-    options = Options(points.targets, points.delta, points.seed, points.split, by, prevalence, configuration)
+    options = replace(points.options(), by=by, prevalence=prevalence, configuration=configuration)
     made = make_report(folders, options, sys.argv[2:])
     size = write_page(made, out)
     warn(made.evidences[0].certification.warnings)
@@ -98,18 +111,16 @@ def show(
     ],
     points: PointOptions,
 ) -> None:
-    """Print the essentials of a run: verdicts, their meaning, and tau by epoch."""
-    from trust_cache.certificate.evidence import Options
+    """Print the essentials of a run: the status of each point, its meaning, and tau by epoch."""
     from trust_cache.report.report import gather_evidence
     from trust_cache.report.terminal import essentials
 
-    options = Options(points.targets, points.delta, points.seed, points.split)
-    for evidence in gather_evidence(folders, options):
+    for evidence in gather_evidence(folders, points.options()):
         found = essentials(evidence)
         warn(found.warnings)
         say(found.title, style="bold")
         show_table(found.table)
         show_list("In words", found.sentences)
-        show_list("Why N/A", found.reasons)
+        show_list("Not certified", found.reasons)
         show_list("Tau by epoch", found.courses)
         show_list("What this does not say", found.limits)

@@ -10,6 +10,7 @@ from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
 _MANY_GROUPS = 20
+_CHANCE = 0.5  # the AUROC of a score that says nothing
 
 _EXACTNESS = {
     "external": "Exact here: the model never saw these cases (an external run).",
@@ -23,9 +24,16 @@ _EXACTNESS = {
 }
 
 
-def limits(kind: str) -> tuple[str, ...]:
-    """Return what a certificate does not say, for scores of this kind."""
+_PATIENTS = (
+    "Some patients have several cases here. The bound uses one case of each, drawn at random: it holds for a"
+    " random case of a random patient."
+)
+
+
+def limits(kind: str, *, patients: bool = False) -> tuple[str, ...]:
+    """Return what a certificate does not say, for scores of this kind; `patients` have several cases."""
     return (
+        *((_PATIENTS,) if patients else ()),
         "The bound holds for cancer among dismissed cases like the evaluation cases, at a threshold"
         " fixed beforehand. It does not promise future safety, and the labels do not contain cancers"
         " that nobody has found yet.",
@@ -43,8 +51,12 @@ def limits(kind: str) -> tuple[str, ...]:
 def score_warnings(cohort: Cohort) -> list[str]:
     """Warn of scores outside [0, 1], and of scores that are all equal."""
     warnings = []
-    for name, scores in zip(cohort.configurations, cohort.scores, strict=True):
+    for index, name in enumerate(cohort.configurations):
         of = f" of {name}" if name is not None else ""
+        scores = cohort.scores[index][cohort.complete(index)]
+        if not scores.size:
+            warnings.append(f"no case{of} is complete: nothing can be dismissed")
+            continue
         low, high = float(scores.min()), float(scores.max())
         outside = int(np.count_nonzero((scores < 0.0) | (scores > 1.0)))
         if outside:
@@ -81,7 +93,9 @@ def certification_warnings(
     cohort: Cohort, targets: Sequence[float], grouping: Grouping | None, points: Sequence[Point]
 ) -> list[str]:
     """Return all warnings about the input and the outcome of a certification."""
-    warnings = score_warnings(cohort) + resolution_warnings(targets, points[0].search_positives)
+    found = points[0].search_positives - points[0].search_incomplete_positives
+    warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
+    warnings += incomplete_warnings(cohort) + reversed_warnings(points)
     if grouping is not None and len(grouping.names) > _MANY_GROUPS:
         warnings.append(
             f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
@@ -89,4 +103,34 @@ def certification_warnings(
         )
     if not any(point.met for point in points):
         warnings.append("every point is N/A: no configuration met its target on the evaluation subset")
+    elif not any(point.certified for point in points):
+        warnings.append("no point is certified: see the status of each")
     return warnings
+
+
+def incomplete_warnings(cohort: Cohort) -> list[str]:
+    """Say how many cases are incomplete and how many of those are positive, once for equal configurations."""
+    warnings: dict[str, list[str]] = {}
+    for index, name in enumerate(cohort.configurations):
+        incomplete = ~cohort.complete(index)
+        cases, positives = int(np.count_nonzero(incomplete)), int(np.count_nonzero(cohort.labels[incomplete]))
+        if cases:
+            text = (
+                f"{cases:,} of {cohort.cases:,} cases are incomplete, {positives:,} of them positive: they"
+                " are reviewed whatever their score (incomplete.csv lists them)"
+            )
+            warnings.setdefault(text, []).append("scores" if name is None else name)
+    if len(warnings) == 1 and len(next(iter(warnings.values()))) == len(cohort.configurations):
+        return list(warnings)
+    return [f"{', '.join(names)}: {text}" for text, names in warnings.items()]
+
+
+def reversed_warnings(points: Sequence[Point]) -> list[str]:
+    """Warn of a case AUROC at or below one half."""
+    found = {point.configuration: point.auroc_case for point in points}
+    return [
+        f"the case AUROC{f' of {name}' if name is not None else ''} is {value:.3f}: at or below 0.5 the"
+        " scores say nothing about cancer, or are reversed (a high score must mean cancer)"
+        for name, value in found.items()
+        if value is not None and value <= _CHANCE
+    ]

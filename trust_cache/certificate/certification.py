@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from trust_cache.base.errors import InputError, check_fraction, check_least
 from trust_cache.certificate.points import Point, SubgroupPoint
 from trust_cache.certificate.resplits import Resplit, Spread
-from trust_cache.certificate.score_table import Scores
+from trust_cache.certificate.score_table import Cohort, Scores
 from trust_cache.certificate.split import Split
+from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.protocol import PAPER, Protocol
+from trust_cache.statistics.bands import Band
 from trust_cache.statistics.rules import find_rule
 from trust_cache.statistics.thresholds import exact_share
 
@@ -16,7 +19,10 @@ DELTAS = (1e-12, 0.5)
 
 @dataclass(frozen=True)
 class CertifySettings:
-    """How to certify: `targets` are recalls, `delta` is one minus the confidence."""
+    """How to certify: `targets` are recalls, `delta` is one minus the confidence.
+
+    `limit` is the largest acceptable bound; None is the prevalence of the evaluation cases.
+    """
 
     targets: tuple[float, ...] = (0.98, 0.95)
     delta: float = 0.01
@@ -25,6 +31,10 @@ class CertifySettings:
     by: str | None = None
     prevalence: float | None = None
     resplits: int = 0
+    limit: float | None = None
+    protocol: Protocol = PAPER
+    patient: str = PATIENT  # the column of patients, where the scores have one
+    band: bool = False
 
     def __post_init__(self) -> None:
         check_targets(self.targets)
@@ -34,6 +44,8 @@ class CertifySettings:
         if self.prevalence is not None:
             check_fraction("prevalence", self.prevalence)
         check_least("resplits", self.resplits)
+        if self.limit is not None:
+            check_fraction("limit", self.limit)
 
 
 def check_targets(targets: Sequence[float]) -> None:
@@ -59,11 +71,13 @@ class Certification:
 
     settings: CertifySettings
     scores: Scores
+    cohort: Cohort
     split: Split
     points: tuple[Point, ...]
     subgroups: tuple[SubgroupPoint, ...]
     resplits: tuple[Resplit, ...]
     spreads: tuple[Spread, ...]
+    bands: tuple[Band, ...]  # one per configuration, if asked for
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]

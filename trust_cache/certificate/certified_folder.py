@@ -20,12 +20,19 @@ from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
 from trust_cache.certificate.resplits import Spread
 from trust_cache.certificate.score_table import Cohort, Scores
 from trust_cache.certificate.split import Split, draw_split, read_split
+from trust_cache.manifest.protocol import Protocol
 
 SCHEMA = 1
 POINTS, SPLIT, CERTIFICATES = "points.json", "split.csv", "certificates"
+INCOMPLETE, BAND = "incomplete.csv", "band.csv"
 OWN = frozenset(
-    {SPLIT, "points.csv", POINTS, "table.md", "table.tex", CERTIFICATES, "subgroups.csv", "resplits.csv"}
-)
+    {
+        SPLIT, "points.csv", POINTS, "table.md", "table.tex", CERTIFICATES, "subgroups.csv", "resplits.csv",
+        INCOMPLETE, BAND,
+    }
+)  # fmt: skip
+MAXIMUM = "maximum"  # a case's score is the maximum over its images'
+
 _RESPLIT_KEYS = (
     "configuration", "target", "tau", "cases", "positives", "dismissed", "positives_dismissed",
     "dismissal", "recall", "bound", "met",
@@ -33,10 +40,13 @@ _RESPLIT_KEYS = (
 
 
 class Certificate(Point, frozen=True, kw_only=True):
-    """A point, and what binds it to its scores, its split and its rule."""
+    """A point, and what binds it to its scores, its split, its rule and its protocol."""
 
     schema: int
     rule: str
+    seed: int
+    aggregation: str
+    protocol: Protocol
     scores_sha256: str
     split_sha256: str
     versions: dict[str, str]
@@ -150,7 +160,7 @@ def draw_or_read_split(cohort: Cohort, seed: int, path: Path | str | None) -> tu
     """Draw a split from the seed, or read it from a file; also return warnings."""
     if path is None:
         return draw_split(cohort, seed), []
-    split, warnings = read_split(Path(path), cohort)
+    split, warnings = read_split(Path(path), cohort, seed)
     return split, warnings or _labels_changed(Path(path), cohort, split)
 
 
@@ -186,6 +196,16 @@ def render(certification: Certification) -> dict[str, bytes]:
         "table.md": to_markdown([*all_tables(certification).values()], notes, certification.limits).encode(),
         "table.tex": to_latex(paper_table(certification)).encode(),
     }
+    if incomplete := _incomplete_rows(certification.cohort):
+        columns = ("configuration", "case_id", "label", "reason")
+        files[INCOMPLETE] = write_rows(columns, incomplete, neutral=True)
+    if certification.bands:
+        of_bands = [
+            {"configuration": name} | row
+            for name, band in zip(certification.cohort.configurations, certification.bands, strict=True)
+            for row in band.rows()
+        ]
+        files[BAND] = write_rows(tuple(of_bands[0]), of_bands)
     if certification.subgroups:
         files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), document["subgroups"])
     if certification.resplits:
@@ -198,15 +218,29 @@ def render(certification: Certification) -> dict[str, bytes]:
     return files
 
 
+def _incomplete_rows(cohort: Cohort) -> list[dict[str, Any]]:
+    """Return the rows of incomplete.csv: one per configuration and incomplete case, with its reasons."""
+    return [
+        {
+            "configuration": name,
+            "case_id": cohort.case_ids[case],
+            "label": int(cohort.labels[case]),
+            "reason": "; ".join(problems),
+        }
+        for name, of_cases in zip(cohort.configurations, cohort.problems, strict=True)
+        for case, problems in sorted(of_cases.items())
+    ]
+
+
 def as_certificate(point: Point, certification: Certification) -> dict[str, Any]:
     """Return the certificate of one of a certification's points, ready for JSON."""
-    rule, versions = certification.settings.rule, certification.versions
-    return bind_point(point, rule, certification.scores, certification.split, versions)
+    settings, versions = certification.settings, certification.versions
+    return bind_point(point, settings, certification.scores, certification.split, versions)
 
 
 def bind_point(
     point: Point,
-    rule: str,
+    settings: CertifySettings,
     scores: Scores,
     split: Split,
     versions: Mapping[str, str],
@@ -216,7 +250,10 @@ def bind_point(
     certificate = Certificate(
         **point.as_document(),
         schema=SCHEMA,
-        rule=rule,
+        rule=settings.rule,
+        seed=settings.seed,
+        aggregation=MAXIMUM,
+        protocol=settings.protocol,
         scores_sha256=scores.sha256,
         split_sha256=split.sha256,
         versions=dict(versions),

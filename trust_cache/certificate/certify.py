@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,9 @@ from trust_cache.certificate.points import Point, SubgroupPoint, Terms, choose_t
 from trust_cache.certificate.resplits import certify_resplits, summarise
 from trust_cache.certificate.score_table import Cohort, Grouping, Scores, as_scores, build_cohort, group_cases
 from trust_cache.certificate.split import Split
+from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
+from trust_cache.statistics.bands import Band, simultaneous_band
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,17 +33,24 @@ def certify(
     prevalence: float | None = None,
     resplits: int = 0,
     rule: str = "recall",
+    limit: float | None = None,
+    protocol: Protocol | Path | str = PAPER,
+    patient: str = PATIENT,
+    band: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> Certification:
     """Find a threshold per configuration and target on the search subset and certify it.
 
     `scores` is a CSV file, a run folder, or a table with case_id, label and score, one row per image or
-    case. `split` is the file of an earlier split; without it a split is drawn from `seed`. `advance` is
-    called after each resplit.
+    case. `split` is the file of an earlier split; without it a split is drawn from `seed`. `protocol` says
+    which cases may be dismissed at all. `advance` is called after each resplit.
     """
-    settings = CertifySettings(tuple(map(float, targets)), delta, seed, rule, by, prevalence, resplits)
-    table = as_scores(scores)
-    cohort = build_cohort(table)
+    settings = CertifySettings(
+        targets=tuple(map(float, targets)), delta=delta, seed=seed, rule=rule, by=by, prevalence=prevalence,
+        resplits=resplits, limit=limit, protocol=find_protocol(protocol), patient=patient, band=band,
+    )  # fmt: skip
+    table = as_scores(scores, patient)
+    cohort = build_cohort(table, settings.protocol)
     _LOG.info(
         "%s: %d rows, %d configurations, %d cases, %d of them positive",
         table.source, table.table.height, len(cohort.configurations), cohort.cases, cohort.positives,
@@ -47,8 +58,7 @@ def certify(
     parts, warnings = draw_or_read_split(cohort, seed, split)
     _LOG.info("split from %s: %d cases for search", parts.origin, int(parts.search.sum()))
     grouping = None if by is None else group_cases(table, cohort, by)
-    groups = 1 if grouping is None else len(grouping.names)
-    terms = Terms(rule, delta, len(cohort.configurations) * len(settings.targets) * groups, prevalence)
+    terms = Terms(rule, delta, len(cohort.configurations) * len(settings.targets), prevalence, limit)
     points, subgroups = _points(cohort, parts, grouping, settings, terms)
     if resplits:
         _LOG.info("certifying %d resplits", resplits)
@@ -56,13 +66,15 @@ def certify(
     return Certification(
         settings=settings,
         scores=table,
+        cohort=cohort,
         split=parts,
         points=points,
         subgroups=subgroups,
         resplits=splits,
         spreads=summarise(splits, terms),
+        bands=draw_bands(cohort, parts, delta) if band else (),
         warnings=(*warnings, *certification_warnings(cohort, settings.targets, grouping, points)),
-        limits=limits(table.kind()),
+        limits=limits(table.kind(), patients=cohort.repeated_patients),
         versions=versions_of("numpy", "scipy", "polars"),
     )
 
@@ -78,11 +90,23 @@ def _points(
     for index in range(len(cohort.configurations)):
         for target in settings.targets:
             threshold = choose_threshold(cohort, split, index, target, terms)
-            points.append(evaluate(cohort, split.evaluation, index, threshold, terms))
+            points.append(evaluate(cohort, split, index, threshold, terms))
             if grouping is None:
                 continue
+            # The overall point is compared too; asking for subgroups does not change it.
+            compared = terms.compared * (len(grouping.names) + 1)
+            shared = replace(terms, compared=compared, limit=points[-1].limit)
             for position, name in enumerate(grouping.names):
-                members = split.evaluation & (grouping.group == position)
-                point = evaluate(cohort, members, index, threshold, terms)
+                point = evaluate(cohort, split, index, threshold, shared, grouping.group == position)
                 subgroups.append(SubgroupPoint(grouping.column, name, point))
     return tuple(points), tuple(subgroups)
+
+
+def draw_bands(cohort: Cohort, split: Split, delta: float) -> tuple[Band, ...]:
+    """Return each configuration's bounds at all thresholds at once; the configurations share delta."""
+    found = []
+    for index, scores in enumerate(cohort.scores):
+        members = split.evaluation & split.drawn & cohort.complete(index)
+        shared = delta / len(cohort.configurations)
+        found.append(simultaneous_band(scores[members], cohort.labels[members], shared))
+    return tuple(found)

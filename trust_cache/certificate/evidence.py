@@ -21,9 +21,11 @@ from trust_cache.certificate.certified_folder import (
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import POINT_KEYS, Point, Terms
-from trust_cache.certificate.score_table import Cohort, Scores, build_cohort, read_scores
+from trust_cache.certificate.score_table import Cohort, Scores, read_scores
 from trust_cache.certificate.verify import agree
 from trust_cache.heads.run_folder import RECORD, THRESHOLDS, RunFolder, RunRecord
+from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.protocol import Protocol
 
 INSIDE = "certified"  # the folder that `external` writes into its run
 OURS = "closed-loop"  # the method of the paper: it leads if it is among the configurations
@@ -39,12 +41,16 @@ class Options:
     split: Path | None = None
     by: str | None = None
     prevalence: float | None = None
+    limit: float | None = None
+    protocol: Protocol | str | None = None
+    patient: str | None = None
     configuration: str | None = None  # to lead with
 
     def given(self) -> dict[str, Any]:
         """Return the options that are set, by the names of `certify`'s arguments."""
         values = vars(self).items()
-        return {name: value for name, value in values if value is not None and name != "configuration"}
+        own = ("configuration", "patient")  # of the page, and of reading the scores
+        return {name: value for name, value in values if value is not None and name not in own}
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Evidence:
         """The settings that the bounds depend on."""
         settings = self.certification.settings
         compared = self.certification.points[0].compared
-        return Terms(settings.rule, settings.delta, compared, settings.prevalence)
+        return Terms(settings.rule, settings.delta, compared, settings.prevalence, settings.limit)
 
     @property
     def configurations(self) -> list[str]:
@@ -92,7 +98,7 @@ def gather(
 
     The first run is the subject; further runs share its targets and confidence, but not its split.
     """
-    scores = [read_scores(path) for path in paths]
+    scores = [read_scores(path, options.patient or PATIENT) for path in paths]
     certified = _match(certified_folders, paths, scores)
     if paths[0] in certified and options.given():
         raise InputError(
@@ -105,7 +111,8 @@ def gather(
             certified |= _match([path / INSIDE], [path], [table])
     main = _evidence(paths[0], scores[0], certified.get(paths[0]), options)
     settings = main.certification.settings
-    same = {name: getattr(settings, name) for name in ("targets", "delta", "by", "prevalence")}
+    names = ("targets", "delta", "by", "prevalence", "limit", "protocol")
+    same = {name: getattr(settings, name) for name in names}
     shared = replace(options, split=None, configuration=None, **same)
     others = (
         _evidence(path, table, certified.get(path), _without_missing_column(table, shared))
@@ -124,7 +131,7 @@ def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, opt
         if certified is None
         else certified.certificates
     )
-    cohort = build_cohort(scores)
+    cohort = certification.cohort
     run = RunFolder(path)
     thresholds = run.thresholds() if run.has(THRESHOLDS) else None
     leading, led_by = _lead(cohort, certification, options.configuration)

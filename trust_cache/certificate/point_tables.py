@@ -9,6 +9,7 @@ from trust_cache.statistics.prevalence import ASSUMPTION
 from trust_cache.statistics.rules import RULES
 
 NOT_AVAILABLE = "N/A"
+_OF_A_PATIENT = " The bound is for a random case of a random patient."
 BOUND, BOUND_CORRECTED = "Bound", "Bound corrected"  # headings in every table but the paper's
 
 
@@ -54,11 +55,19 @@ def paper_table(certification: Certification) -> Table:
     header.append("Case AUROC")
     header += [f"Image dismissal at τ{100 * target:.6g}" for target in settings.targets]
     first = certification.points[0]
-    title = (
-        f"Dismissal on the evaluation subset: {first.cases:,} cases, {first.positives:,} positive"
-        f" ({percent(first.prevalence)})"
-    )
-    return Table(title, tuple(header), tuple(rows))
+    title = f"Dismissal on the evaluation subset: {describe_cases(first)}"
+    legend = "AUROC: over complete cases." if first.incomplete else ""
+    return Table(title, tuple(header), tuple(rows), legend)
+
+
+def describe_cases(point: Point) -> str:
+    """Describe the evaluation cases: how many, positive, incomplete, and of how many patients."""
+    text = f"{point.cases:,} cases, {point.positives:,} positive ({percent(point.prevalence)})"
+    if point.incomplete:
+        text += f", {point.incomplete:,} incomplete and reviewed ({point.incomplete_positives:,} positive)"
+    if point.set_aside:
+        text += f", of {point.patients:,} patients"
+    return text
 
 
 def details_table(certification: Certification) -> Table:
@@ -77,24 +86,31 @@ def details_table(certification: Certification) -> Table:
             _if_met(point, point.bound_corrected),
             percent(point.recall),
             percent(point.recall_lower),
-            "met" if point.met else "infeasible" if point.tau is None else "not met",
+            point.status,
         )
         for point in certification.points
     ]
     level = confidence(settings.delta)
     header = (
         "Configuration", "Target", "τ", "Dismissed", "Positives dismissed", "Dismissal (CRR)", "FOR", BOUND,
-        BOUND_CORRECTED, "Recall", "Recall at least", "Verdict",
+        BOUND_CORRECTED, "Recall", "Recall at least", "Status",
     )  # fmt: skip
     legend = (
         "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
         f" the dismissed as observed. {BOUND}: its one-sided {level} Clopper-Pearson upper"
         f" bound; corrected: for the {certification.points[0].compared} points compared"
-        " (configurations x targets x subgroups). Recall at least: its one-sided"
-        f" {level} lower bound. Rule {settings.rule}: {RULES[settings.rule].promise}."
+        " (configurations x targets). Recall at least: its one-sided"
+        f" {level} lower bound. Status: certified if the target is met and the corrected bound is below the"
+        f" limit of {_limit_words(certification)}. Rule {settings.rule}: {RULES[settings.rule].promise}."
+        f" Protocol {settings.protocol.name}."
     )
     title = f"Operating points in detail (threshold rule: {settings.rule})"
     return Table(title, header, tuple(rows), legend)
+
+
+def _limit_words(certification: Certification) -> str:
+    limit = percent(certification.points[0].limit)
+    return limit if certification.settings.limit is not None else f"{limit}, the prevalence of the cases"
 
 
 def _prevalence_table(certification: Certification) -> Table:
@@ -104,12 +120,17 @@ def _prevalence_table(certification: Certification) -> Table:
             name_of(point.configuration),
             whole_percent(point.target),
             _if_met(point, point.assumed_false_omission_rate_upper, digits=4),
+            _if_met(point, point.assumed_false_omission_rate_upper_corrected, digits=4),
             NOT_AVAILABLE if not point.met else f"{point.assumed_missed_per_1000_upper:.4g}",
+            NOT_AVAILABLE if not point.met else f"{point.assumed_missed_per_1000_upper_corrected:.4g}",
         )
         for point in certification.points
     )
     title = f"At a prevalence of {whole_percent(settings.prevalence or 0.0)}"
-    header = ("Configuration", "Target", "FOR at most", "Missed cancers per 1,000 at most")
+    header = (
+        "Configuration", "Target", "FOR at most", "corrected", "Missed cancers per 1,000 at most",
+        "corrected",
+    )  # fmt: skip
     legend = f"With {confidence(settings.delta)} confidence; {ASSUMPTION}."
     return Table(title, header, rows, legend)
 
@@ -126,14 +147,19 @@ def _subgroup_table(certification: Certification) -> Table:
             percent(item.point.bound),
             percent(item.point.bound_corrected),
             percent(item.point.recall),
+            item.point.status,
         )
         for item in certification.subgroups
     )
     header = (
         "Configuration", "Target", certification.subgroups[0].column, "Dismissed",
-        "Positives dismissed", "Dismissal", BOUND, BOUND_CORRECTED, "Recall",
+        "Positives dismissed", "Dismissal", BOUND, BOUND_CORRECTED, "Recall", "Status",
     )  # fmt: skip
-    return Table("The same thresholds by subgroup, met or not", header, rows)
+    legend = (
+        f"Corrected: for the {certification.subgroups[0].point.compared} points compared (configurations x"
+        " targets x groups, all cases among them)."
+    )
+    return Table("The same thresholds by subgroup, met or not", header, rows, legend)
 
 
 def _spread_table(certification: Certification) -> Table:
@@ -157,25 +183,25 @@ def _spread_table(certification: Certification) -> Table:
 
 
 def sentences(certification: Certification) -> list[str]:
-    """Return the headline result and its bound for each point that met its target."""
+    """Return the headline result and its bound for each certified point."""
     level = confidence(certification.settings.delta)
     return [
         f"{name_of(point.configuration)} at {whole_percent(point.target)}: {percent(point.dismissal)}"
         f" of cases are below {point.tau:.6g}; with {level} confidence at most"
         f" {percent(point.bound)} of those have cancer ({point.positives_dismissed} of the"
         f" {point.positives} cancers are among them; the cohort's own rate is"
-        f" {percent(point.prevalence)})."
+        f" {percent(point.prevalence)}).{_OF_A_PATIENT if point.set_aside else ''}"
         for point in certification.points
-        if point.met
+        if point.certified
     ]
 
 
 def reasons(certification: Certification) -> list[str]:
-    """Return the reason for each point that prints N/A."""
+    """Return the status of each point that is not certified, and the reason."""
     return [
-        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.reason}"
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.status}: {point.reason}"
         for point in certification.points
-        if not point.met
+        if not point.certified
     ]
 
 

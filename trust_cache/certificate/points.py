@@ -1,7 +1,7 @@
 """An operating point: what a threshold fixed on the search subset does on the evaluation subset."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,24 @@ from trust_cache.certificate.split import Split
 from trust_cache.statistics.auroc import auroc
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
-from trust_cache.statistics.rules import find_rule
+from trust_cache.statistics.rules import Choice, find_rule
 from trust_cache.statistics.thresholds import allowed_misses
+
+Status = Literal[
+    "infeasible", "no positives", "nothing dismissed", "target missed", "bound not below limit", "certified"
+]
+CERTIFIED: Status = "certified"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a bound depends on besides the counts."""
+    """What a point depends on besides the scores and the split."""
 
     rule: str
     delta: float
-    compared: int  # configurations x targets x subgroups
+    compared: int  # how many points share delta
     assumed_prevalence: float | None = None
+    limit: float | None = None  # the largest acceptable bound; None: the prevalence of the evaluation cases
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,15 @@ class Counts:
 
     cases: int
     positives: int
+    incomplete: int
+    incomplete_positives: int
     dismissed: int
     positives_dismissed: int
+
+    @property
+    def complete_positives(self) -> int:
+        """The positives behind recall: incomplete ones are reviewed whatever the threshold."""
+        return self.positives - self.incomplete_positives
 
 
 class Point(Document, frozen=True, kw_only=True):
@@ -46,25 +59,45 @@ class Point(Document, frozen=True, kw_only=True):
     search_positives: int
     cases: int
     positives: int
+    incomplete: int  # evaluation cases that do not fulfil the protocol: reviewed
+    incomplete_positives: int
     dismissed: int
     positives_dismissed: int
     dismissal: float | None
+    false_omission_rate: float | None
     recall: float | None
     recall_lower: float | None
+    recall_lower_corrected: float | None
     bound: float
     bound_corrected: float
     compared: int
     delta: float
+    limit: float | None  # None: the cohort has no cases
     prevalence: float | None
     met: bool | None
+    status: Status
     reason: str | None
     auroc_case: float | None
     auroc_image: float | None
     image_dismissal: float | None
-    false_omission_rate: float | None
+    search_incomplete_positives: int  # left out of the search for tau
+    patients: int  # of the evaluation cases
+    set_aside: int  # evaluation cases that the bound leaves out: further cases of a patient
+    bound_cases: int  # the counts behind the bounds
+    bound_positives: int
+    bound_incomplete_positives: int
+    bound_dismissed: int
+    bound_positives_dismissed: int
     assumed_prevalence: float | None
     assumed_false_omission_rate_upper: float | None
+    assumed_false_omission_rate_upper_corrected: float | None
     assumed_missed_per_1000_upper: float | None
+    assumed_missed_per_1000_upper_corrected: float | None
+
+    @property
+    def certified(self) -> bool:
+        """Whether the word "certified" may be said."""
+        return self.status == CERTIFIED
 
 
 POINT_KEYS = Point.__struct_fields__
@@ -88,35 +121,67 @@ class Threshold:
     tau: float | None
     search_cases: int
     search_positives: int
+    search_incomplete_positives: int
     needed: int | None  # search positives from which the rule has a threshold; None: no number suffices
+    found: int  # search positives that the rule could use
 
 
 def choose_threshold(cohort: Cohort, split: Split, index: int, target: float, terms: Terms) -> Threshold:
-    """Apply the rule to the search subset of one configuration."""
-    labels = cohort.labels[split.search]
-    choice = find_rule(terms.rule).choose(cohort.scores[index][split.search], labels, target, terms.delta)
+    """Apply the rule to the complete search cases of one configuration.
+
+    A rule with a promise gets one case per patient, and shares delta among the points compared.
+    """
+    rule = find_rule(terms.rule)
+    chosen = usable_search(cohort, split, index, independent=rule.promises)
+    choice = Choice(None, needed=1, reason=None)
+    if np.any(cohort.labels[chosen]):
+        delta = terms.delta / terms.compared
+        choice = rule.choose(cohort.scores[index][chosen], cohort.labels[chosen], target, delta)
+    return as_threshold(cohort, split, index, target, choice, chosen)
+
+
+def usable_search(cohort: Cohort, split: Split, index: int, *, independent: bool) -> NDArray[np.bool_]:
+    """Mark the complete search cases, with `independent` one of each patient."""
+    chosen = split.search & cohort.complete(index)
+    return chosen & split.drawn if independent else chosen
+
+
+def as_threshold(
+    cohort: Cohort, split: Split, index: int, target: float, choice: Choice, chosen: NDArray[np.bool_]
+) -> Threshold:
+    """Return a rule's choice on the `chosen` search cases as a threshold."""
+    positives = cohort.labels[split.search] == 1
     return Threshold(
         configuration=cohort.configurations[index],
         target=target,
         tau=choice.tau,
-        search_cases=int(labels.size),
-        search_positives=int(np.count_nonzero(labels)),
+        search_cases=int(positives.size),
+        search_positives=int(np.count_nonzero(positives)),
+        search_incomplete_positives=int(np.count_nonzero(positives & ~cohort.complete(index)[split.search])),
         needed=choice.needed,
+        found=int(np.count_nonzero(cohort.labels[chosen])),
     )
 
 
 def evaluate(
-    cohort: Cohort, members: NDArray[np.bool_], index: int, threshold: Threshold, terms: Terms
+    cohort: Cohort,
+    split: Split,
+    index: int,
+    threshold: Threshold,
+    terms: Terms,
+    group: NDArray[np.bool_] | None = None,
 ) -> Point:
-    """Apply a fixed threshold once to the evaluation cases marked in `members`."""
-    scores = cohort.scores[index][members]
-    labels = cohort.labels[members]
+    """Apply a fixed threshold once to the evaluation cases, or to those of them in a group."""
+    members = split.evaluation if group is None else split.evaluation & group
+    complete = members & cohort.complete(index)
+    scores, labels = cohort.scores[index][complete], cohort.labels[complete]
     images = cohort.images[index]
     auroc_image, image_dismissal = (
-        (None, None) if images is None else _image_level(images, members, scores, threshold.tau)
+        (None, None) if images is None else _image_level(images, cohort, members, index, threshold.tau)
     )
     return describe(
-        count(scores, labels, threshold.tau),
+        count(cohort, index, members, threshold.tau),
+        count(cohort, index, members & split.drawn, threshold.tau),
         threshold,
         terms,
         auroc_case=auroc(scores, labels),
@@ -125,19 +190,24 @@ def evaluate(
     )
 
 
-def count(scores: NDArray[np.float64], labels: NDArray[np.int64], tau: float | None) -> Counts:
-    """Count cases, positives, and those of each below tau."""
-    below = _dismissed(scores, tau)
+def count(cohort: Cohort, index: int, members: NDArray[np.bool_], tau: float | None) -> Counts:
+    """Count the cases marked in `members`: positives, incomplete cases, and those below tau."""
+    positive = cohort.labels[members] == 1
+    scores = cohort.scores[index][members]
+    below, incomplete = _dismissed(scores, tau), np.isnan(scores)
     return Counts(
-        cases=int(labels.size),
-        positives=int(np.count_nonzero(labels)),
+        cases=int(positive.size),
+        positives=int(np.count_nonzero(positive)),
+        incomplete=int(np.count_nonzero(incomplete)),
+        incomplete_positives=int(np.count_nonzero(incomplete & positive)),
         dismissed=int(np.count_nonzero(below)),
-        positives_dismissed=int(np.count_nonzero(below & (labels == 1))),
+        positives_dismissed=int(np.count_nonzero(below & positive)),
     )
 
 
 def describe(
     counts: Counts,
+    drawn: Counts,
     threshold: Threshold,
     terms: Terms,
     *,
@@ -145,74 +215,122 @@ def describe(
     auroc_image: float | None = None,
     image_dismissal: float | None = None,
 ) -> Point:
-    """Derive a point from its integers."""
-    missed, dismissed = counts.positives_dismissed, counts.dismissed
-    recall = 1.0 - missed / counts.positives if counts.positives else None
-    met, reason = _verdict(counts, threshold, recall)
+    """Derive a point from its integers: `drawn` counts one case per patient, for everything with a bound."""
+    positives = counts.complete_positives
+    recall = 1.0 - counts.positives_dismissed / positives if positives else None
+    met = _met(counts, threshold)
+    prevalence = counts.positives / counts.cases if counts.cases else None
+    limit = prevalence if terms.limit is None else terms.limit
+    shared = terms.delta / terms.compared
+    corrected = clopper_pearson_upper(drawn.positives_dismissed, drawn.dismissed, shared)
+    status = _status(counts, threshold, met, corrected, limit)
     return Point(
         configuration=threshold.configuration,
         target=threshold.target,
         tau=threshold.tau,
         search_cases=threshold.search_cases,
         search_positives=threshold.search_positives,
+        search_incomplete_positives=threshold.search_incomplete_positives,
         **vars(counts),
-        dismissal=dismissed / counts.cases if counts.cases else None,
+        dismissal=counts.dismissed / counts.cases if counts.cases else None,
+        false_omission_rate=counts.positives_dismissed / counts.dismissed if counts.dismissed else None,
         recall=recall,
-        # One minus the upper bound on the miss rate.
-        recall_lower=1.0 - clopper_pearson_upper(missed, counts.positives, terms.delta)
-        if counts.positives
-        else None,
-        bound=clopper_pearson_upper(missed, dismissed, terms.delta),
-        bound_corrected=clopper_pearson_upper(missed, dismissed, terms.delta / terms.compared),
+        recall_lower=_recall_lower(drawn, terms.delta),
+        recall_lower_corrected=_recall_lower(drawn, shared),
+        bound=clopper_pearson_upper(drawn.positives_dismissed, drawn.dismissed, terms.delta),
+        bound_corrected=corrected,
         compared=terms.compared,
         delta=terms.delta,
-        prevalence=counts.positives / counts.cases if counts.cases else None,
+        limit=limit,
+        prevalence=prevalence,
         met=met,
-        reason=reason,
+        status=status,
+        reason=_reason(status, counts, threshold, corrected, limit),
         auroc_case=auroc_case,
         auroc_image=auroc_image,
         image_dismissal=image_dismissal,
-        false_omission_rate=missed / dismissed if dismissed else None,
-        **_assumed(counts, terms),
+        patients=drawn.cases,
+        set_aside=counts.cases - drawn.cases,
+        **{f"bound_{name}": value for name, value in vars(drawn).items() if name != "incomplete"},
+        **_assumed(drawn, terms),
     )
 
 
-def _verdict(counts: Counts, threshold: Threshold, recall: float | None) -> tuple[bool | None, str | None]:
+def _recall_lower(drawn: Counts, delta: float) -> float | None:
+    """Return one minus the upper bound on the miss rate."""
+    positives = drawn.complete_positives
+    return 1.0 - clopper_pearson_upper(drawn.positives_dismissed, positives, delta) if positives else None
+
+
+def _met(counts: Counts, threshold: Threshold) -> bool | None:
     if threshold.tau is None:
-        found = f"infeasible with {threshold.search_positives} positives"
-        if threshold.needed is not None:
-            return False, f"{found}, needs {threshold.needed}"
-        return False, f"{found}: no number of positives suffices for a target of {threshold.target:g}"
-    if recall is None:
-        return None, "no positives here: recall is not defined"
-    allowed = allowed_misses(counts.positives, threshold.target)
-    if counts.positives_dismissed <= allowed:
-        return True, None
-    return False, (
-        f"recall on evaluation is {recall:.2%}, below the target {threshold.target:.6g}:"
-        f" {counts.positives_dismissed} of {counts.positives} positives dismissed, {allowed} allowed"
+        return False
+    positives = counts.complete_positives
+    return counts.positives_dismissed <= allowed_misses(positives, threshold.target) if positives else None
+
+
+def _status(
+    counts: Counts, threshold: Threshold, met: bool | None, corrected: float, limit: float | None
+) -> Status:
+    """Return the first status that applies."""
+    checks: tuple[tuple[bool, Status], ...] = (
+        (threshold.tau is None, "infeasible"),
+        (met is None, "no positives"),
+        (not counts.dismissed, "nothing dismissed"),
+        (not met, "target missed"),
+        (limit is None or corrected >= limit, "bound not below limit"),
     )
+    return next((status for applies, status in checks if applies), CERTIFIED)
 
 
-def _assumed(counts: Counts, terms: Terms) -> dict[str, Any]:
-    """Return the bounds at the assumed prevalence; None without one."""
-    rate = missed = None
-    if terms.assumed_prevalence is not None:
-        omission = omission_at_prevalence(
-            **vars(counts), prevalence=terms.assumed_prevalence, delta=terms.delta
+def _reason(
+    status: Status, counts: Counts, threshold: Threshold, corrected: float, limit: float | None
+) -> str | None:
+    """Explain a status other than certified."""
+    missed, positives = counts.positives_dismissed, counts.complete_positives
+    reason: str | None = None
+    if status == "infeasible":
+        needs = (
+            f": no number of positives suffices for a target of {threshold.target:g}"
+            if threshold.needed is None
+            else f", needs {threshold.needed}"
         )
-        rate, missed = omission.false_omission_rate_upper, omission.missed_per_1000_upper
-    return {
-        "assumed_prevalence": terms.assumed_prevalence,
-        "assumed_false_omission_rate_upper": rate,
-        "assumed_missed_per_1000_upper": missed,
+        reason = f"infeasible with {threshold.found} positives{needs}"
+    elif status == "no positives":
+        reason = "no complete positive cases here: recall is not defined"
+    elif status == "nothing dismissed":
+        reason = f"no case is below the threshold {threshold.tau:.6g}"
+    elif status == "target missed":
+        reason = (
+            f"recall on evaluation is {1.0 - missed / positives:.2%}, below the target"
+            f" {threshold.target:.6g}: {missed} of {positives} positives dismissed,"
+            f" {allowed_misses(positives, threshold.target)} allowed"
+        )
+    elif status != CERTIFIED:
+        reason = f"the corrected bound {corrected:.2%} is not below the limit {limit or 0.0:.2%}"
+    return reason
+
+
+def _assumed(drawn: Counts, terms: Terms) -> dict[str, Any]:
+    """Return the bounds at the assumed prevalence; None without one."""
+    found: dict[str, Any] = {"assumed_prevalence": terms.assumed_prevalence}
+    counts = {
+        name: getattr(drawn, name) for name in ("cases", "positives", "dismissed", "positives_dismissed")
     }
+    for ending, delta in (("", terms.delta), ("_corrected", terms.delta / terms.compared)):
+        rate = missed = None
+        if terms.assumed_prevalence is not None:
+            omission = omission_at_prevalence(**counts, prevalence=terms.assumed_prevalence, delta=delta)
+            rate, missed = omission.false_omission_rate_upper, omission.missed_per_1000_upper
+        found[f"assumed_false_omission_rate_upper{ending}"] = rate
+        found[f"assumed_missed_per_1000_upper{ending}"] = missed
+    return found
 
 
 def _image_level(
-    images: Images, members: NDArray[np.bool_], case_scores: NDArray[np.float64], tau: float | None
+    images: Images, cohort: Cohort, members: NDArray[np.bool_], index: int, tau: float | None
 ) -> tuple[float | None, float | None]:
-    """Return the AUROC by image and the share of images below the case threshold.
+    """Return the AUROC by image over complete cases, and the share of images below the case threshold.
 
     A case is dismissed only if all its images are. An image of a dismissed case above the threshold would
     mean that cases and images are not of one cohort.
@@ -221,13 +339,13 @@ def _image_level(
     if not np.any(chosen):
         return None, None
     below = _dismissed(images.scores[chosen], tau)
-    case_below = np.zeros(members.size, dtype=np.bool_)
-    case_below[members] = _dismissed(case_scores, tau)
+    case_below = members & _dismissed(cohort.scores[index], tau)
     of_dismissed_cases = case_below[images.case[chosen]]
     if np.any(of_dismissed_cases & ~below):
         raise AssertionError("an image of a dismissed case is above the threshold")
     share = int(np.count_nonzero(below)) / int(below.size)
-    return auroc(images.scores[chosen], images.labels[chosen]), share
+    complete = (members & cohort.complete(index))[images.case]
+    return auroc(images.scores[complete], images.labels[complete]), share
 
 
 def _dismissed(scores: NDArray[np.float64], tau: float | None) -> NDArray[np.bool_]:

@@ -8,9 +8,8 @@ import numpy as np
 from trust_cache.base.documents import Document
 from trust_cache.certificate.points import Point, Terms, choose_threshold, count, describe
 from trust_cache.certificate.score_table import Cohort
-from trust_cache.certificate.split import Split
+from trust_cache.certificate.split import draw_split
 from trust_cache.statistics.rules import chance_target_met
-from trust_cache.statistics.stratified_draws import draw_search
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
@@ -48,15 +47,13 @@ def certify_resplits(
     """Certify every configuration and target on `resplits` further splits of the same cases."""
     points = []
     for number in range(resplits):
-        search = draw_search(cohort.labels, seed, resplit=number)
-        split = Split(cohort.case_ids, search, f"seed {seed}, resplit {number}")
-        labels = cohort.labels[split.evaluation]
-        for index, scores in enumerate(cohort.scores):
-            evaluation = scores[split.evaluation]
+        split = draw_split(cohort, seed, resplit=number)
+        for index in range(len(cohort.configurations)):
             for target in targets:
                 threshold = choose_threshold(cohort, split, index, target, terms)
-                counts = count(evaluation, labels, threshold.tau)
-                points.append(Resplit(number, describe(counts, threshold, terms)))
+                counts = count(cohort, index, split.evaluation, threshold.tau)
+                drawn = count(cohort, index, split.evaluation & split.drawn, threshold.tau)
+                points.append(Resplit(number, describe(counts, drawn, threshold, terms)))
         advance()
     return tuple(points)
 
@@ -79,7 +76,11 @@ def _spread(points: list[Point], terms: Terms) -> Spread:
         met=met,
         met_share=met / len(points),
         met_share_expected=chance_target_met(
-            terms.rule, first.search_positives, first.positives, first.target, terms.delta
+            terms.rule,
+            first.search_positives - first.search_incomplete_positives,
+            first.positives - first.incomplete_positives,
+            first.target,
+            terms.delta / terms.compared,
         ),
         dismissal=_quantiles([point.dismissed / point.cases for point in points]),
         bound=_quantiles([point.bound for point in points]),

@@ -1,6 +1,9 @@
-"""Read and check a table of scores, one row per image or case, and aggregate it to a cohort of cases."""
+"""Read and check a table of scores, one row per image or case, and aggregate it to a cohort of cases.
 
-from collections.abc import Iterator
+An empty score means an image without a score: its case is incomplete, and reviewed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +16,13 @@ from trust_cache.base.csv_tables import LINE, read_text_table
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.heads.run_folder import RunFolder
-from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems
+from trust_cache.manifest.protocol import PAPER, Protocol
 
 REQUIRED = ("case_id", "label", "score")
 IDENTITY = ("configuration", "case_id", "image_id", "label", "score")
+_OF_CASES = (PATIENT, CASE_LABEL)  # further columns that a certificate depends on, where there are any
+_OF_PICTURES = ("laterality", "projection", WARNING)  # that a protocol with projections needs
 MISSING = "missing"
 CONFLICTING = "conflicting"
 
@@ -34,8 +40,12 @@ class Scores:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of (configuration, case_id, image_id, label, score), sorted, nulls for absent."""
-        return rows_sha256(self.table.select(IDENTITY).iter_rows())
+        """The digest of the identity columns, and of patient_id and case_label where there are any.
+
+        Rows are sorted; null stands for an absent value.
+        """
+        names = (*IDENTITY, *(name for name in _OF_CASES if name in self.table.columns))
+        return rows_sha256(self.table.select(names).iter_rows())
 
     @property
     def configurations(self) -> list[str | None]:
@@ -61,13 +71,15 @@ class Images:
 
 @dataclass(frozen=True)
 class Cohort:
-    """Cases sorted by case_id with their labels, and one row of case scores per configuration."""
+    """Cases sorted by case_id with labels and patients, and one row of case scores per configuration."""
 
     case_ids: pl.Series
     labels: Integers
+    patients: Integers  # the number of each case's patient (`manifest.cases.Cases`)
     configurations: tuple[str | None, ...]
-    scores: tuple[Floats, ...]
+    scores: tuple[Floats, ...]  # NaN for an incomplete case, which is below no threshold
     images: tuple[Images | None, ...]  # None where every case has one row
+    problems: tuple[Mapping[int, tuple[str, ...]], ...] = ()  # of each configuration's incomplete cases
 
     @property
     def cases(self) -> int:
@@ -79,24 +91,34 @@ class Cohort:
         """The number of positive cases."""
         return int(np.count_nonzero(self.labels))
 
+    @property
+    def repeated_patients(self) -> bool:
+        """Whether a patient has several cases."""
+        return int(np.max(self.patients, initial=-1)) + 1 < self.cases
 
-def read_scores(path: Path) -> Scores:
-    """Read a scores file, or the scores.csv of a run folder."""
+    def complete(self, index: int) -> NDArray[np.bool_]:
+        """Mark the cases that fulfil the protocol in a configuration."""
+        return ~np.isnan(self.scores[index])
+
+
+def read_scores(path: Path, patient: str = PATIENT) -> Scores:
+    """Read a scores file, or the scores.csv of a run folder; `patient` is its column of patients, if any."""
     run = RunFolder(path) if path.is_dir() else None
     file = path if run is None else run.scores_file
-    scores = check_scores(read_text_table(file, REQUIRED, lines=True), str(file))
+    scores = check_scores(read_text_table(file, REQUIRED, lines=True), str(file), patient)
     return scores if run is None else replace(scores, manifest=run.manifest_file)
 
 
-def as_scores(scores: Scores | pl.DataFrame | Path | str) -> Scores:
+def as_scores(scores: Scores | pl.DataFrame | Path | str, patient: str = PATIENT) -> Scores:
     """Return checked scores from a table, a scores file or a run folder."""
     if isinstance(scores, pl.DataFrame):
-        return check_scores(scores)
-    return scores if isinstance(scores, Scores) else read_scores(Path(scores))
+        return check_scores(scores, patient=patient)
+    return scores if isinstance(scores, Scores) else read_scores(Path(scores), patient)
 
 
-def check_scores(table: pl.DataFrame, source: str = "scores") -> Scores:
+def check_scores(table: pl.DataFrame, source: str = "scores", patient: str = PATIENT) -> Scores:
     """Check a table of scores (text or typed columns) and sort it by its identity columns."""
+    table = _name_patients(table, source, patient)
     missing = [name for name in REQUIRED if name not in table.columns]
     if missing:
         raise InputError(f"{source}: missing column {', '.join(missing)}")
@@ -114,8 +136,18 @@ def check_scores(table: pl.DataFrame, source: str = "scores") -> Scores:
         pl.col("label").cast(pl.Float64).cast(pl.Int64),
         # Adding zero turns -0.0, which has a text of its own, into 0.0.
         pl.col("score").cast(pl.Float64) + 0.0,
+        *(pl.col(name).cast(pl.String) for name in _OF_CASES if name in table.columns),
     )
     return Scores(table.drop(LINE).sort(IDENTITY, nulls_last=False), source)
+
+
+def _name_patients(table: pl.DataFrame, source: str, patient: str) -> pl.DataFrame:
+    """Rename the column of patients to patient_id."""
+    if patient == PATIENT:
+        return table
+    if patient not in table.columns or patient in IDENTITY:
+        raise InputError(f"{source}: expected a column {patient!r} of patients, found none")
+    return table.drop(PATIENT, strict=False).rename({patient: PATIENT})
 
 
 def _problems(table: pl.DataFrame) -> Iterator[str]:
@@ -123,7 +155,8 @@ def _problems(table: pl.DataFrame) -> Iterator[str]:
         if name == "case_id" or table[name].null_count() != table.height:
             yield from _first(table.filter(pl.col(name).is_null()), f"an empty {name}")
     score = pl.col("score").cast(pl.Float64, strict=False)
-    yield from _first(table.filter(score.is_null()), "expected a number as score, found {score}")
+    wrong = score.is_null() & pl.col("score").is_not_null()
+    yield from _first(table.filter(wrong), "expected a number or nothing as score, found {score}")
     yield from _first(table.filter(~score.is_finite()), "expected a finite score, found {score}")
     label = pl.col("label").cast(pl.Float64, strict=False)
     yield from _first(
@@ -147,25 +180,69 @@ def _first(wrong: pl.DataFrame, message: str) -> Iterator[str]:
     yield f"line {row[LINE]}, case {row['case_id']}: {message.format_map(row)}{more}"
 
 
-def build_cohort(scores: Scores) -> Cohort:
+def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
     """Aggregate images to cases; all configurations must score the same cases."""
+    if protocol.projections:
+        scores = replace(scores, table=_with_pictures(scores))
     tables = scores.table.partition_by("configuration", maintain_order=True)
-    found = [find_cases(table) for table in tables]
-    for name, cases in zip(scores.configurations[1:], found[1:], strict=True):
-        _check_same_cases(scores, found[0], cases, name)
-    by_image = [table["score"].to_numpy() for table in tables]
+    try:
+        found = [find_cases(table) for table in tables]
+        for name, cases in zip(scores.configurations[1:], found[1:], strict=True):
+            _check_same_cases(scores, found[0], cases, name)
+        problems = _problems_of(tables, found, protocol)
+    except InputError as error:
+        source = "" if str(error).startswith(scores.source) else f"{scores.source}: "
+        raise InputError(f"{source}{error}") from error
+    by_image = [table["score"].fill_null(np.nan).to_numpy() for table in tables]
+    by_case = [cases.score(values) for cases, values in zip(found, by_image, strict=True)]
+    for values, incomplete in zip(by_case, problems, strict=True):
+        values[list(incomplete)] = np.nan
     return Cohort(
         case_ids=found[0].case_ids,
         labels=found[0].labels,
+        patients=found[0].patients,
         configurations=tuple(scores.configurations),
-        scores=tuple(cases.score(values) for cases, values in zip(found, by_image, strict=True)),
+        scores=tuple(by_case),
         images=tuple(
             None
             if table.height == cases.labels.size
             else Images(cases.of_image, table["label"].to_numpy(), values)
             for table, cases, values in zip(tables, found, by_image, strict=True)
         ),
+        problems=problems,
     )
+
+
+def _with_pictures(scores: Scores) -> pl.DataFrame:
+    """Return the scores with what a protocol needs to know about pictures, from the run's manifest."""
+    absent = [name for name in _OF_PICTURES if name not in scores.table.columns]
+    if not absent or scores.manifest is None:
+        return scores.table
+    manifest = read_text_table(scores.manifest, ("image_id",))
+    there = [name for name in absent if name in manifest.columns]
+    return scores.table.join(
+        manifest.select("image_id", *there), on="image_id", how="left", maintain_order="left"
+    )
+
+
+def _problems_of(
+    tables: Sequence[pl.DataFrame], found: Sequence[Cases], protocol: Protocol
+) -> tuple[Mapping[int, tuple[str, ...]], ...]:
+    """Return the problems of the incomplete cases of each configuration; most configurations share them."""
+    looked_at = [
+        table.select(
+            *(name for name in ("case_id", "image_id", *_OF_PICTURES) if name in table.columns),
+            scored=pl.col("score").is_not_null(),
+        )
+        for table in tables
+    ]
+    problems: list[Mapping[int, tuple[str, ...]]] = []
+    for number, (images, cases) in enumerate(zip(looked_at, found, strict=True)):
+        if number and images.equals(looked_at[number - 1]):
+            problems.append(problems[-1])
+        else:
+            problems.append(find_problems(images, cases, images["scored"].to_numpy(), protocol))
+    return tuple(problems)
 
 
 def _check_same_cases(scores: Scores, first: Cases, other: Cases, name: str | None) -> None:
@@ -177,6 +254,8 @@ def _check_same_cases(scores: Scores, first: Cases, other: Cases, name: str | No
                 f"{scores.source}: every configuration must score the same cases; configuration"
                 f" {lacking} lacks case {missing[0]} ({missing.len()} cases in all)"
             )
+    if not np.array_equal(first.patients, other.patients):
+        raise InputError(f"{scores.source}: the patients of cases differ between {reference} and {name}")
     differing = np.flatnonzero(first.labels != other.labels)
     if differing.size:
         raise InputError(

@@ -12,17 +12,24 @@ from trust_cache.base.csv_tables import read_text_table, rows_of_cases
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.score_table import Cohort
-from trust_cache.statistics.stratified_draws import draw_search
+from trust_cache.statistics.stratified_draws import draw_one_per_patient, draw_search, random_keys
 
-PARTS = ("search", "evaluation")
+PARTS = ("search", "evaluation", "set_aside")
+_SEARCH, _EVALUATION, _SET_ASIDE = PARTS
+_DRAWN = 3  # the stream of random keys that one case per patient is drawn by
 
 
 @dataclass(frozen=True)
 class Split:
-    """The cases that thresholds are searched on; the others are for evaluation."""
+    """The cases that thresholds are searched on; the others are for evaluation.
+
+    A bound needs independent cases: of each patient one case is drawn, without regard to scores. The other
+    evaluation cases are set aside for the bound, but count for dismissal and recall.
+    """
 
     case_ids: pl.Series
     search: NDArray[np.bool_]
+    drawn: NDArray[np.bool_]  # one case of each patient
     origin: str  # "seed 0" or the file it came from
 
     @property
@@ -33,9 +40,8 @@ class Split:
     @cached_property
     def table(self) -> pl.DataFrame:
         """The rows of split.csv: case_id and part, sorted by case_id."""
-        search, evaluation = PARTS
-        part = pl.when(pl.Series(self.search)).then(pl.lit(search)).otherwise(pl.lit(evaluation))
-        return pl.DataFrame({"case_id": self.case_ids}).with_columns(part=part)
+        part = np.where(self.search, _SEARCH, np.where(self.drawn, _EVALUATION, _SET_ASIDE))
+        return pl.DataFrame({"case_id": self.case_ids, "part": part})
 
     @cached_property
     def sha256(self) -> str:
@@ -43,33 +49,81 @@ class Split:
         return rows_sha256(self.table.iter_rows())
 
 
-def draw_split(cohort: Cohort, seed: int) -> Split:
-    """Draw a stratified split: ceil(20 %) of the cases for search."""
-    split = Split(cohort.case_ids, draw_search(cohort.labels, seed), f"seed {seed}")
-    _check_parts(cohort, split)
+def draw_split(cohort: Cohort, seed: int, *, resplit: int | None = None) -> Split:
+    """Draw a stratified split: ceil(20 %) of the patients for search, with all their cases."""
+    search = draw_search(cohort.labels, seed, patients=cohort.patients, resplit=resplit)
+    origin = f"seed {seed}" if resplit is None else f"seed {seed}, resplit {resplit}"
+    split = Split(cohort.case_ids, search, _draw(cohort, seed, resplit), origin)
+    if resplit is None:
+        _check_parts(cohort, split)
     return split
 
 
-def read_split(path: Path, cohort: Cohort) -> tuple[Split, list[str]]:
-    """Read a split for these cases from its file; also return warnings."""
+def _draw(cohort: Cohort, seed: int, resplit: int | None = None) -> NDArray[np.bool_]:
+    """Draw one case of each patient."""
+    everyone = np.ones(cohort.cases, dtype=np.bool_)
+    if not cohort.repeated_patients:
+        return everyone
+    keys = random_keys(cohort.cases, seed, _DRAWN, 0 if resplit is None else resplit + 1)
+    return draw_one_per_patient(cohort.patients, everyone, keys)
+
+
+def read_split(path: Path, cohort: Cohort, seed: int = 0) -> tuple[Split, list[str]]:
+    """Read a split for these cases from its file; also return warnings.
+
+    A file that draws no case per patient gets that draw from the seed.
+    """
     table = read_text_table(path, ("case_id", "part")).select("case_id", "part")
     wrong = table.filter(~pl.col("part").is_in(PARTS).fill_null(value=False))
     if wrong.height:
         case_id, part = wrong.row(0)
-        raise InputError(f"{path}: case {case_id}: expected the part search or evaluation, found {part!r}")
+        raise InputError(f"{path}: case {case_id}: expected the part {' or '.join(PARTS)}, found {part!r}")
     table = table.unique()
     twice = table.filter(pl.col("case_id").is_duplicated()).sort("case_id")
     if twice.height:
         raise InputError(f"{path}: case {twice['case_id'][0]} is in two parts of the split")
     used = rows_of_cases(table, cohort.case_ids, path, of="scores", what="split")
-    split = Split(cohort.case_ids, (used["part"] == PARTS[0]).to_numpy(), str(path))
+    search = (used["part"] == _SEARCH).to_numpy()
+    aside = (used["part"] == _SET_ASIDE).to_numpy()
+    drawn = _draw(cohort, seed)
+    if np.any(aside):
+        drawn = np.where(search, drawn, ~aside)
+    split = Split(cohort.case_ids, search, drawn, str(path))
     _check_parts(cohort, split)
+    _check_patients(cohort, split)
     unused = table.height - used.height
     return split, [f"{path}: {unused} cases of the split have no scores and are left out"] if unused else []
 
 
+def _check_patients(cohort: Cohort, split: Split) -> None:
+    """Refuse a split that has a patient in two parts, or draws not exactly one case of each for the bound."""
+    count = int(np.max(cohort.patients, initial=-1)) + 1
+    sizes, searched, drawn = (
+        np.bincount(cohort.patients, weights=weights, minlength=count).astype(np.int64)
+        for weights in (None, split.search, split.drawn)
+    )
+    divided = np.flatnonzero((searched > 0) & (searched < sizes))
+    if divided.size:
+        raise InputError(
+            f"{split.origin}: expected all cases of a patient in one part, found the patient of case"
+            f" {_first_case(cohort, divided)} in search and evaluation ({divided.size} patients in all)"
+        )
+    wrong = np.flatnonzero((searched == 0) & (drawn != 1))
+    if wrong.size:
+        hint = "" if cohort.repeated_patients else "; name the column of patients with --patient"
+        raise InputError(
+            f"{split.origin}: expected one evaluation case of each patient and the others {_SET_ASIDE}, found"
+            f" {drawn[wrong[0]]} for the patient of case {_first_case(cohort, wrong)}"
+            f" ({wrong.size} patients in all){hint}"
+        )
+
+
+def _first_case(cohort: Cohort, patients: NDArray[np.int64]) -> str:
+    return str(cohort.case_ids[int(np.argmax(cohort.patients == patients[0]))])
+
+
 def _check_parts(cohort: Cohort, split: Split) -> None:
-    for part, members in zip(PARTS, (split.search, split.evaluation), strict=True):
+    for part, members in ((_SEARCH, split.search), (_EVALUATION, split.drawn & ~split.search)):
         positives = int(np.count_nonzero(cohort.labels[members]))
         if not positives:
             raise InputError(

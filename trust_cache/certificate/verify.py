@@ -11,10 +11,12 @@ import msgspec
 from trust_cache.base.documents import explain
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certification import DELTAS
-from trust_cache.certificate.certified_folder import SPLIT, Certificate, read_certificate_keys
+from trust_cache.certificate.certified_folder import MAXIMUM, SPLIT, Certificate, read_certificate_keys
 from trust_cache.certificate.points import POINT_KEYS, Terms, choose_threshold, evaluate
 from trust_cache.certificate.score_table import Cohort, build_cohort, read_scores
 from trust_cache.certificate.split import Split, read_split
+from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.protocol import PAPER, Protocol
 from trust_cache.statistics.rules import miss_rules
 
 _SWEEP_COUNTS = ("settings", "targets", "looks")
@@ -66,19 +68,24 @@ def as_document(verification: Verification) -> dict[str, Any]:
     }
 
 
-def verify(certificate: Path, scores: Path, split: Path | None = None) -> Verification:
-    """Recompute a certificate; the default split is the one in its certified folder."""
+def verify(
+    certificate: Path, scores: Path, split: Path | None = None, *, patient: str = PATIENT
+) -> Verification:
+    """Recompute a certificate; the default split is the one in its certified folder.
+
+    `patient` is the scores' column of patients, if they have one.
+    """
     stated = read_certificate_keys(certificate)
     split_file = certificate.resolve().parent.parent / SPLIT if split is None else split
     if split is None and not split_file.exists():
         raise InputError(
             f"{certificate}: no split.csv in the folder above it ({split_file}); name one with --split"
         )
-    table = read_scores(scores)
+    table = read_scores(scores, patient)
     found = _differing("scores_sha256", stated, table.sha256)
-    cohort = build_cohort(table)
+    cohort = build_cohort(table, _protocol_of(stated))
     try:
-        parts, _ = read_split(split_file, cohort)
+        parts, _ = read_split(split_file, cohort, _seed_of(stated))
     except InputError as error:
         if not found and split_file.exists():
             # The scores are right and the split does not fit them: it is another split.
@@ -92,15 +99,29 @@ def verify(certificate: Path, scores: Path, split: Path | None = None) -> Verifi
     return Verification(certificate, stated, tuple(found))
 
 
+def _protocol_of(stated: dict[str, Any]) -> Protocol:
+    """Return the stated protocol; where it is not one, which `_key_problems` names, the paper's."""
+    try:
+        return msgspec.convert(stated.get("protocol"), Protocol)
+    except (msgspec.ValidationError, InputError):
+        return PAPER
+
+
+def _seed_of(stated: dict[str, Any]) -> int:
+    seed = stated.get("seed")
+    return seed if type(seed) is int and seed >= 0 else 0
+
+
 def _recompute(stated: dict[str, Any], cohort: Cohort, split: Split) -> list[Disagreement]:
     """Recompute the point on the certificate's own terms and compare field by field."""
     wrong_terms = _key_problems(stated) or _terms_problems(stated, cohort)
     if wrong_terms:
         return wrong_terms
-    terms = Terms(**{name: stated[name] for name in ("rule", "delta", "compared", "assumed_prevalence")})
+    names = ("rule", "delta", "compared", "assumed_prevalence", "limit")
+    terms = Terms(**{name: stated[name] for name in names})
     index = cohort.configurations.index(stated["configuration"])
     threshold = choose_threshold(cohort, split, index, stated["target"], terms)
-    point = evaluate(cohort, split.evaluation, index, threshold, terms)
+    point = evaluate(cohort, split, index, threshold, terms)
     return [
         disagreement for key in POINT_KEYS for disagreement in _differing(key, stated, getattr(point, key))
     ]
@@ -135,6 +156,9 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
         ),
         "rule": (stated["rule"] in rules, f"one of {rules}"),
         "target": (0 < stated["target"] <= 1, "a fraction"),
+        "limit": (stated["limit"] is not None and 0 < stated["limit"] < 1, "a fraction below 1"),
+        "seed": (stated["seed"] >= 0, "0 or more"),
+        "aggregation": (stated["aggregation"] == MAXIMUM, f"{MAXIMUM!r}"),
         "delta": (smallest <= stated["delta"] <= largest, f"{smallest:g} to {largest:g}"),
         "compared": (
             _is_count(stated["compared"]) and stated["compared"] % configurations == 0,

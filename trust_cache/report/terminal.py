@@ -7,7 +7,14 @@ import polars as pl
 
 from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
 from trust_cache.certificate.evidence import Evidence
-from trust_cache.certificate.point_tables import BOUND, NOT_AVAILABLE, name_of, reasons, sentences
+from trust_cache.certificate.point_tables import (
+    BOUND,
+    NOT_AVAILABLE,
+    describe_cases,
+    name_of,
+    reasons,
+    sentences,
+)
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -19,7 +26,7 @@ class Essentials:
     title: str
     table: Table
     sentences: tuple[str, ...]  # of the leading configuration
-    reasons: tuple[str, ...]  # of its points that are N/A
+    reasons: tuple[str, ...]  # of its points that are not certified
     courses: tuple[str, ...]  # tau by epoch, one line per configuration
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
@@ -55,7 +62,7 @@ def _table(evidence: Evidence) -> Table:
         (
             name_of(point.configuration),
             whole_percent(point.target),
-            "met" if point.met else NOT_AVAILABLE,
+            point.status,
             NO_NUMBER if point.tau is None else f"{point.tau:.6g}",
             percent(point.dismissal) if point.met else NOT_AVAILABLE,
             percent(point.bound) if point.met else NOT_AVAILABLE,
@@ -65,13 +72,10 @@ def _table(evidence: Evidence) -> Table:
         for point in evidence.certification.points
     )
     header = (
-        "Configuration", "Target", "Verdict", "τ", "Dismissed", BOUND, "Cancers missed", "Recall",
+        "Configuration", "Target", "Status", "τ", "Dismissed", BOUND, "Cancers missed", "Recall",
     )  # fmt: skip
     first = evidence.certification.points[0]
-    title = (
-        f"On {first.cases:,} evaluation cases, {first.positives:,} with cancer ({percent(first.prevalence)})"
-    )
-    return Table(title, header, rows)
+    return Table(f"On the evaluation subset: {describe_cases(first)}", header, rows)
 
 
 def _courses(thresholds: pl.DataFrame | None) -> list[str]:

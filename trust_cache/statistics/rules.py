@@ -51,6 +51,7 @@ class MissRule:
     name: str
     promise: str
     allow: Callable[[int, Fraction, float], Allowance]
+    promises: bool = True  # whether it promises anything about further cases
     risk: str = "miss rate"
     needed_of: str = "positives"
 
@@ -74,6 +75,7 @@ class OmissionRule:
     name: str
     promise: str
     find: Callable[[ArrayLike, ArrayLike, float, float], "OmissionThreshold"]
+    promises: bool = True
     risk: str = "cancer among the dismissed"
     needed_of: str = "dismissed"
 
@@ -285,6 +287,7 @@ RULES: dict[str, MissRule | OmissionRule] = {
             "recall",
             "the recall on the search subset is at least the target; no promise beyond it (the paper's rule)",
             _empirical_recall,
+            promises=False,
         ),
         MissRule(
             "crc",

@@ -6,7 +6,7 @@ from typing import Any
 
 from trust_cache.base.errors import InputError, check_fraction, check_least, did_you_mean
 from trust_cache.certificate.certification import check_delta, check_targets
-from trust_cache.certificate.points import POINT_KEYS, Point, Terms, Threshold, evaluate
+from trust_cache.certificate.points import POINT_KEYS, Point, Terms, as_threshold, evaluate, usable_search
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split
 from trust_cache.heads.folds import FOLDS
@@ -117,18 +117,12 @@ def find_outcomes(cohort: Cohort, split: Split, settings: RivalSettings) -> tupl
 
 
 def _outcome(cohort: Cohort, split: Split, index: int, rule: str, bar: float, terms: Terms) -> RivalOutcome:
-    labels = cohort.labels[split.search]
-    choice = RULES[rule].choose(cohort.scores[index][split.search], labels, bar, terms.delta)
-    on_misses = isinstance(RULES[rule], MissRule)
-    threshold = Threshold(
-        configuration=cohort.configurations[index],
-        target=bar if on_misses else _ALL,
-        tau=choice.tau,
-        search_cases=int(labels.size),
-        search_positives=int(labels.sum()),
-        needed=choice.needed,
-    )
-    point = evaluate(cohort, split.evaluation, index, threshold, terms)
+    found = RULES[rule]
+    on_misses = isinstance(found, MissRule)
+    chosen = usable_search(cohort, split, index, independent=found.promises)
+    choice = found.choose(cohort.scores[index][chosen], cohort.labels[chosen], bar, terms.delta)
+    threshold = as_threshold(cohort, split, index, bar if on_misses else _ALL, choice, chosen)
+    point = evaluate(cohort, split, index, threshold, terms)
     kept, reason = _verdict(choice, point, bar, on_misses=on_misses)
     return RivalOutcome(
         score_model=cohort.configurations[index] or "scores",
@@ -137,7 +131,7 @@ def _outcome(cohort: Cohort, split: Split, index: int, rule: str, bar: float, te
         level=None if on_misses else bar,
         kept=kept,
         needed=choice.needed,
-        needed_of=RULES[rule].needed_of,
+        needed_of=found.needed_of,
         reason=reason,
         point=point,
     )
@@ -148,7 +142,7 @@ def _verdict(choice: Choice, point: Point, bar: float, *, on_misses: bool) -> tu
     if choice.tau is None:
         return None, choice.reason
     if on_misses:
-        return point.met, point.reason
+        return point.met, None if point.met else point.reason
     allowed = allowed_misses(point.dismissed, 1 - exact_share(bar, "level"))
     if point.positives_dismissed <= allowed:
         return True, None

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.versions import versions_of
+from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import bind_point
 from trust_cache.certificate.points import Counts, Point, Terms, Threshold, choose_threshold, count, evaluate
 from trust_cache.certificate.score_table import Cohort, Images, build_cohort, check_scores
@@ -30,22 +31,25 @@ Key = tuple[str, int, float]  # setting, repeat, target
 def bank_cohort(files: ScoreFiles, bank: Bank, repeat: int) -> tuple[Cohort, dict[str, int]]:
     """Put the folds' scores together; also return the first fold where a setting's are not finite."""
     work, names = files.work, [name_setting(item) for item in bank.settings]
-    scores = np.empty((len(names), work.labels.size))
+    scores = np.full((len(names), work.labels.size), np.nan)
     diverged: dict[str, int] = {}
     for number, fold in enumerate(files.read(bank, repeat)):
         scores[:, fold.images] = fold.scores
-        for head in np.flatnonzero(~np.isfinite(fold.scores).all(axis=1)):
+        there = work.cache.done[fold.images]
+        for head in np.flatnonzero(~np.isfinite(fold.scores[:, there]).all(axis=1)):
             diverged.setdefault(names[head], number)
     by_case = work.cases.score(scores)
     one_each = work.labels.size == work.cases.labels.size
     images = [None if one_each else Images(work.cases.of_image, work.labels, row) for row in scores]
-    cohort = Cohort(work.cases.case_ids, work.cases.labels, tuple(names), tuple(by_case), tuple(images))
+    cohort = replace(
+        label_cohort(work), configurations=tuple(names), scores=tuple(by_case), images=tuple(images)
+    )
     return cohort, diverged
 
 
 def label_cohort(work: Preparation) -> Cohort:
     """Return the cases without scores: a split is drawn from these alone."""
-    return Cohort(work.cases.case_ids, work.cases.labels, (), (), ())
+    return Cohort(work.cases.case_ids, work.cases.labels, work.cases.patients, (), (), ())
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ def take_search(cohort: Cohort, split: Split) -> Cohort:
     return Cohort(
         case_ids=cohort.case_ids.filter(pl.Series(chosen)),
         labels=cohort.labels[chosen],
+        patients=cohort.patients[chosen],
         configurations=cohort.configurations,
         scores=tuple(scores[chosen] for scores in cohort.scores),
         images=(None,) * len(cohort.configurations),
@@ -71,19 +76,28 @@ def take_search(cohort: Cohort, split: Split) -> Cohort:
 
 
 def search_setting(
-    search: Cohort, index: int, targets: Sequence[float], terms: Terms, folds: NDArray[np.int64]
+    search: Cohort,
+    drawn: NDArray[np.bool_],
+    index: int,
+    targets: Sequence[float],
+    terms: Terms,
+    folds: NDArray[np.int64],
 ) -> list[SearchOutcome]:
-    """Choose a setting's threshold for each target and count the cases below it; `folds` is by case."""
-    whole = Split(search.case_ids, np.ones(search.cases, dtype=np.bool_), "the search cases")
-    scores, labels = search.scores[index], search.labels
-    ranks = auroc(scores, labels)
+    """Choose a setting's threshold for each target and count the cases below it.
+
+    `drawn` marks one case of each patient; `folds` is by case.
+    """
+    everyone = np.ones(search.cases, dtype=np.bool_)
+    whole = Split(search.case_ids, everyone, drawn, "the search cases")
+    complete = search.complete(index)
+    ranks = auroc(search.scores[index][complete], search.labels[complete])
     outcomes = []
     for target in targets:
         threshold = choose_threshold(search, whole, index, target, terms)
-        by_fold = tuple(
-            count(scores[folds == fold], labels[folds == fold], threshold.tau) for fold in range(FOLDS)
+        by_fold = tuple(count(search, index, folds == fold, threshold.tau) for fold in range(FOLDS))
+        outcomes.append(
+            SearchOutcome(threshold, count(search, index, everyone, threshold.tau), ranks, by_fold)
         )
-        outcomes.append(SearchOutcome(threshold, count(scores, labels, threshold.tau), ranks, by_fold))
     return outcomes
 
 
@@ -141,11 +155,11 @@ def _assess_bank(
         if name in diverged:
             found.diverged[name, repeat] = diverged[name]
             continue
-        for outcome in search_setting(search, index, targets, terms, folds):
+        for outcome in search_setting(search, split.drawn[split.search], index, targets, terms, folds):
             key = (name, repeat, outcome.threshold.target)
             found.outcomes[key] = outcome
             if name in record.shown:
-                found.shown[key] = evaluate(cohort, split.evaluation, index, outcome.threshold, terms)
+                found.shown[key] = evaluate(cohort, split, index, outcome.threshold, terms)
 
 
 def certify_winner(
@@ -163,7 +177,7 @@ def certify_winner(
     scores = check_scores(table, "the winner's scores")
     cohort = build_cohort(scores)
     terms = terms_of(record)
-    point = evaluate(cohort, split.evaluation, 0, choose_threshold(cohort, split, 0, target, terms), terms)
+    point = evaluate(cohort, split, 0, choose_threshold(cohort, split, 0, target, terms), terms)
     versions = versions_of("numpy", "scipy", "polars")
     chosen_from = {  # the certificate must not pass for that of a single head
         "settings": len(record.settings),
@@ -182,7 +196,10 @@ def certify_winner(
         certificate=f"certificates/winner@{target!r}.json",
         scores=f"winner/scores@{target!r}.csv",
     )
-    certificate = bind_point(point, terms.rule, scores, split, versions, sweep=chosen_from)
+    settings_used = CertifySettings(
+        record.identity.targets, record.identity.delta, record.identity.seeds["split"], terms.rule
+    )
+    certificate = bind_point(point, settings_used, scores, split, versions, sweep=chosen_from)
     return winner, {winner.scores: table.write_csv().encode(), winner.certificate: json_bytes(certificate)}
 
 
