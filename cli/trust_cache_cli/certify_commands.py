@@ -94,6 +94,7 @@ def certify(
             )
         else:
             refuse_unknown(out, own=OWN)
+            options["protocol"] = options["protocol"] or "paper"
             certification = certify_scores(scores, targets=tuple(targets or TARGETS), **options)
             kept = write_certification(certification, out)
     note_kept(out, kept)

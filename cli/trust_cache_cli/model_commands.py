@@ -47,14 +47,22 @@ def export_model(
         Path | None,
         typer.Option(metavar="DIR", help="For an external run: its certificates. [certified/ in the run]"),
     ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What triage asks of a case: screening, or a .toml file with projections. An external run's"
+            " certificate has its own.",
+        ),
+    ] = "screening",
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
     """Write one head with its threshold to a model folder for `triage`.
 
     From a run of `fit-heads` the head is trained again on the whole cache and is not certified, because no
-    unseen case is left. From a run of `external` it is the same head, with its certificate if the target was
-    met. `certify --model` certifies a model on new cases.
+    unseen case is left. From a run of `external --protocol screening` it is the same head, with its
+    certificate if its status is certified. `certify --model` certifies a model on new cases.
     """
     from trust_cache.clinic.export_model import export_model as export
 
@@ -67,6 +75,7 @@ def export_model(
             cache=cache,
             test_cache=test_cache,
             certified=certified,
+            protocol=protocol,
             threads=threads,
             on_epoch=shown.show,
         )
@@ -85,6 +94,7 @@ def _document(stored: "StoredModel") -> dict[str, object]:
         "tau": model.threshold.tau,
         "target": model.threshold.target,
         "chosen_by": model.threshold.chosen_by,
+        "protocol": model.protocol.as_document(),
         "certified": model.certified,
         "bound": None if model.certificate is None else model.certificate.bound,
     }
@@ -172,9 +182,6 @@ class TriageOptions:
             help="The weights of the model's encoder. [random, if the model's are]",
         ),
     ] = None
-    require: Annotated[
-        str, typer.Option(metavar="PROJECTIONS", help="The projections that make a case complete.")
-    ] = "L-CC,L-MLO,R-CC,R-MLO"
     uncertified: Annotated[
         bool,
         typer.Option(
@@ -191,12 +198,10 @@ class TriageOptions:
 
     def settings(self) -> "TriageSettings":
         """Return the settings that the options mean."""
-        from trust_cache.clinic.incoming_cases import parse_required
         from trust_cache.clinic.triage import TriageSettings
 
         return TriageSettings(
             weights=self.weights,
-            required=parse_required(self.require),
             uncertified=self.uncertified,
             device=self.device,
             workers=self.workers if self.workers is not None else os.cpu_count() or 1,

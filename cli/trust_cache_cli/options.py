@@ -141,12 +141,13 @@ PatientColumn = Annotated[
     str, typer.Option("--patient", metavar="COLUMN", help="The column of patients, if the scores have one.")
 ]
 ProtocolOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--protocol",
         metavar="NAME",
         help="What a case must be to be dismissed: paper (every image has a score), screening (also the four"
-        " standard projections and no warning about a picture), or a .toml file.",
+        " standard projections and no warning about a picture), or a .toml file. [paper; with --model, the"
+        " model's]",
     ),
 ]
 
@@ -184,7 +185,7 @@ class CertifyOptions:
         int, typer.Option(metavar="R", help="Repeat over R random splits and report the spread.")
     ] = 0
     limit: Limit = None
-    protocol: ProtocolOption = "paper"
+    protocol: ProtocolOption = None
     patient: PatientColumn = "patient_id"
     band: Annotated[
         bool, typer.Option("--band", help="Also write bounds that hold at all thresholds at once: band.csv.")

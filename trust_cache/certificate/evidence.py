@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
@@ -84,6 +85,11 @@ class Evidence:
     def configurations(self) -> list[str]:
         """The names of the configurations for readers."""
         return [name_of(name) for name in self.cohort.configurations]
+
+    def evaluated(self, index: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the scores and labels of a configuration's complete evaluation cases."""
+        members = self.certification.split.evaluation & self.cohort.complete(index)
+        return self.cohort.scores[index][members], self.cohort.labels[members]
 
     def points_of(self, index: int) -> list[Point]:
         """Return the points of one configuration, one per target."""

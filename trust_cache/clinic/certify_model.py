@@ -20,7 +20,13 @@ from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
 from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import check_scores
-from trust_cache.clinic.model_folder import ModelThreshold, StoredModel, read_model, write_model
+from trust_cache.clinic.model_folder import (
+    ModelThreshold,
+    StoredModel,
+    certificate_problem,
+    read_model,
+    write_model,
+)
 from trust_cache.clinic.model_scoring import ScoredCache, score_cache
 from trust_cache.heads.run_folder import identify_cache
 
@@ -51,11 +57,12 @@ def certify_model(
 ) -> ModelCertification:
     """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
 
-    The default target is the model's own; `terms` are those of `certify`. Cases that the head was trained on
-    are refused. With `attach`, the certificate at the model's target (or at the only target) and its
-    threshold are written into the model folder if the target was met.
+    The default target and protocol are the model's own; `terms` are those of `certify`. Cases that the head
+    was trained on are refused. With `attach`, the certificate at the model's target (or at the only target),
+    its threshold and its protocol are written into the model folder if it is certified.
     """
     stored = read_model(model)
+    terms["protocol"] = terms.get("protocol") or stored.model.protocol
     own = stored.model.threshold.target
     wanted = tuple(targets or (own,))
     if attach and own not in wanted and len(wanted) > 1:
@@ -86,7 +93,7 @@ def certify_model(
     kept = write_folder(out, files, own=OWN)
     if not attach:
         return ModelCertification(certification, kept, False, None, None)
-    return _attach(stored, opened, certification, scored, own if own in wanted else wanted[0], kept)
+    return _attach(stored, opened, certification, own if own in wanted else wanted[0], kept)
 
 
 def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.DataFrame:
@@ -97,7 +104,7 @@ def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.Da
             "configuration": [configuration] * cache.images,
             "fold": ["external"] * cache.images,
             **{name: cache.manifest[name] for name in ("case_id", "image_id", "label")},
-            "score": [repr(score) for score in scored.images.tolist()],
+            "score": [None if np.isnan(score) else repr(score) for score in scored.images.tolist()],
         }
     ).hstack(cache.manifest.select(pl.exclude(identity)))
 
@@ -106,18 +113,21 @@ def _attach(
     stored: StoredModel,
     cache: Cache,
     certification: Certification,
-    scored: ScoredCache,
     target: float,
     kept: Path | None,
 ) -> ModelCertification:
     point = next(point for point in certification.points if point.target == target)
-    if point.met is not True or point.tau is None:
-        return ModelCertification(certification, kept, False, f"the target was not met: {point.reason}", None)
+    certificate = Certificate(**as_certificate(point, certification))
+    problem = certificate_problem(certificate)
+    if problem is not None:
+        return ModelCertification(certification, kept, False, problem, None)
+    cohort, split = certification.cohort, certification.split
     model = replace(
         stored.model,
+        protocol=certificate.protocol,
         threshold=ModelThreshold(point.tau, target, f"certificate of {cache.images:,} images"),
-        reference=np.sort(scored.by_case[certification.split.evaluation]),
+        reference=np.sort(cohort.scores[0][split.evaluation & cohort.complete(0)]),
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
-        certificate=Certificate(**as_certificate(point, certification)),
+        certificate=certificate,
     )
     return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

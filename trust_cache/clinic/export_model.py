@@ -1,7 +1,7 @@
 """Export a model from a run: one head, its threshold, and its certificate if there is one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,15 @@ from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_ce
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
-from trust_cache.clinic.model_folder import OWN, Model, ModelThreshold, StoredModel, read_model, write_model
+from trust_cache.clinic.model_folder import (
+    OWN,
+    Model,
+    ModelThreshold,
+    StoredModel,
+    certificate_problem,
+    read_model,
+    write_model,
+)
 from trust_cache.clinic.model_scoring import TrainedOn, score_cache
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.fold_training import fold_job
@@ -24,6 +32,7 @@ from trust_cache.heads.folds import CALIBRATE
 from trust_cache.heads.run_folder import RunFolder
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
 from trust_cache.heads.training_data import FitSettings, prepare_final
+from trust_cache.manifest.protocol import SCREENING, Protocol, find_protocol
 from trust_cache.statistics.thresholds import exact_share, select_threshold
 
 SAME_TO = 1e-5  # rounding on other processors changes a score by far less
@@ -36,6 +45,7 @@ class ReadyHead:
 
     head: HeadParameters
     threshold: ModelThreshold
+    protocol: Protocol
     reference: NDArray[np.float64]
     warnings: tuple[str, ...]
     certificate: Certificate | None = None
@@ -48,6 +58,7 @@ def refit(
     rows: FeatureRows,
     target: float,
     *,
+    protocol: Protocol = SCREENING,
     threads: int = 1,
     trainer: Trainer = COMPILED,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
@@ -65,18 +76,20 @@ def refit(
     trained = train_fold(job, trainer, threads=threads, on_epoch=lambda epoch: on_epoch(epoch, epochs))
     head = trained.parameters
     scored = score_cache(cache, rows, head)
-    if not np.all(np.isfinite(scored.images)):
+    if not np.all(np.isfinite(scored.images[cache.done])):
         raise InputError(
             f"{configuration}: training diverged, its scores are not finite;"
             " lower its lr or the weights of its losses"
         )
-    calibrating = work.folds[0].parts[0] == CALIBRATE
+    # Cases with an image without features are reviewed whatever the threshold.
+    calibrating = (work.folds[0].parts[0] == CALIBRATE) & ~np.isnan(scored.by_case)
     scores, labels = scored.by_case[calibrating], scored.cases.labels[calibrating]
     positives = int(np.count_nonzero(labels))
     chosen_by = f"recall on {labels.size} calibration cases, {positives} of them positive"
     tau = select_threshold(scores, labels, target) if positives else None
     warnings = work.warnings if positives else (*work.warnings, _NO_THRESHOLD)
-    return ReadyHead(head, ModelThreshold(tau, target, chosen_by), np.sort(scores), tuple(warnings))
+    threshold = ModelThreshold(tau, target, chosen_by)
+    return ReadyHead(head, threshold, protocol, np.sort(scores), tuple(warnings))
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,7 @@ def export_model(
     cache: str | None = None,
     test_cache: str | None = None,
     certified: Path | None = None,
+    protocol: Protocol | Path | str = SCREENING,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
@@ -105,8 +119,10 @@ def export_model(
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
     is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
+    `protocol` is what `triage` asks of a case; a certificate has its own.
     """
     exact_share(target)
+    wanted = find_protocol(protocol)
     refuse_unknown(out, own=OWN)
     threads = count_threads(threads)
     folder = RunFolder(run)
@@ -117,14 +133,19 @@ def export_model(
     external = folder.record.test is not None
     if external:
         ready = _external(folder, configuration, target, test_cache, certified, trained_on)
+        if ready.certificate is None:
+            ready = replace(ready, protocol=wanted)
     else:
-        ready = refit(folder, configuration, opened, rows, target, threads=threads, on_epoch=on_epoch)
+        ready = refit(
+            folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
+        )
     model = Model(
         configuration=configuration,
         origin="external" if external else "refit",
         fingerprint=folder.record.fingerprint,
         head=ready.head,
         threshold=ready.threshold,
+        protocol=ready.protocol,
         reference=ready.reference,
         trained_on=trained_on,
         made_from=_made_from(folder, configuration),
@@ -154,13 +175,22 @@ def _external(
     rows = load_rows(cache, views=1)
     scored = score_cache(cache, rows, head)
     _require_same_scores(run, configuration, cache, scored.images)
-    split, _ = read_split(folder / SPLIT, build_cohort(read_scores(run.path)))
+    cohort = build_cohort(read_scores(run.path), certificate.protocol)
+    split, _ = read_split(folder / SPLIT, cohort, certificate.seed)
     warnings = trained_on.refuse_seen(cache, rows)
-    if not certificate.met:
-        warnings = (*warnings, f"not certified: {certificate.reason}")
-    threshold = ModelThreshold(certificate.tau, target, f"certificate of {cache.images:,} images")
-    reference = np.sort(scored.by_case[split.evaluation])
-    return ReadyHead(head, threshold, reference, warnings, certificate if certificate.met else None)
+    problem = certificate_problem(certificate)
+    if problem is not None:
+        warnings = (*warnings, f"not certified: {problem}")
+    index = cohort.configurations.index(configuration)
+    reference = np.sort(cohort.scores[index][split.evaluation & cohort.complete(index)])
+    return ReadyHead(
+        head=head,
+        threshold=ModelThreshold(certificate.tau, target, f"certificate of {cache.images:,} images"),
+        protocol=certificate.protocol,
+        reference=reference,
+        warnings=warnings,
+        certificate=certificate if problem is None else None,
+    )
 
 
 def _made_from(run: RunFolder, configuration: str) -> dict[str, object]:
@@ -179,7 +209,9 @@ def _require_same_scores(
     here = cache.manifest.select("image_id").with_columns(here=pl.Series(scores))
     joined = here.join(stated.select("image_id", "score"), on="image_id", how="left")
     apart = (joined["here"] - joined["score"]).abs()
-    if stated.height != cache.images or apart.null_count() or float(apart.max()) > SAME_TO:  # type: ignore[arg-type]
+    without = joined["here"].is_nan()
+    differ = bool((apart > SAME_TO).any()) or not joined["score"].is_null().equals(without)
+    if stated.height != cache.images or differ:
         raise InputError(
             f"{run.path}: its scores.csv has other scores of {configuration} than its head gives"
             f" on {cache.source}; the run is damaged or mixed from two runs: make it again"

@@ -12,7 +12,6 @@ from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import tagged_laterality
 from trust_cache.manifest.manifest_file import read_unlabelled
 
-STANDARD = ("L-CC", "L-MLO", "R-CC", "R-MLO")
 ELEMENTS = (
     "SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "PatientID", "ImageLaterality", "Laterality",
     "ViewPosition",
@@ -33,11 +32,6 @@ class IncomingImage:
     problem: str | None = None
 
     @property
-    def sided_projection(self) -> str:
-        """The projection with its side, such as L-CC; a question mark for an unknown part."""
-        return f"{self.laterality or '?'}-{self.projection or '?'}"
-
-    @property
     def decodable(self) -> bool:
         """Whether it can be decoded: a right breast is mirrored, so its side must be known."""
         return self.problem is None and self.laterality is not None
@@ -45,7 +39,7 @@ class IncomingImage:
 
 @dataclass(frozen=True)
 class IncomingCase:
-    """The images of one case, and the problems that keep it from being dismissed."""
+    """The images of one case, and what is wrong with them together."""
 
     case_id: str
     images: tuple[IncomingImage, ...]
@@ -60,51 +54,22 @@ class IncomingCases:
     skipped: int = 0
 
 
-def parse_required(text: str) -> tuple[str, ...]:
-    """Parse the projections that make a case complete: `L-CC,L-MLO,R-CC,R-MLO`."""
-    required = tuple(part.strip().upper() for part in text.split(","))
-    for part in required:
-        side, dash, projection = part.partition("-")
-        if side not in ("L", "R") or not dash or not projection.isalnum():
-            raise InputError(
-                f"require: expected projections such as {','.join(STANDARD)}, found {part or 'nothing'!r}"
-            )
-    if len(set(required)) < len(required):
-        raise InputError(f"require: expected different projections, found {text!r}")
-    return required
-
-
-def find_incoming(source: Path, manifest: Path | None, required: Sequence[str]) -> IncomingCases:
-    """Return the cases of a folder, of a manifest, or of a manifest of files in a folder, with problems."""
+def find_incoming(source: Path, manifest: Path | None) -> IncomingCases:
+    """Return the cases of a folder, of a manifest, or of a manifest of files in a folder."""
     if manifest is not None:
         found = read_case_list(manifest, source)
     elif source.suffix.lower() == ".csv" and not source.is_dir():
         found = read_case_list(source)
     else:
         found = scan_folder(source)
-    return replace(found, cases=tuple(with_problems(case, required) for case in found.cases))
+    return replace(found, cases=tuple(_name_copies(case) for case in found.cases))
 
 
-def with_problems(case: IncomingCase, required: Sequence[str]) -> IncomingCase:
-    """Return the case with every problem that is known before decoding.
-
-    Several images of one required projection are allowed: the highest score counts. The same file twice is a
-    problem: the case was put together by mistake.
-    """
-    problems = [*case.problems]
-    problems += [f"image {image.image_id}: {image.problem}" for image in case.images if image.problem]
-    # Without any readable file nothing is known about projections.
-    if not case.images or any(image.problem is None for image in case.images):
-        found = [image.sided_projection for image in case.images]
-        problems += [f"missing projection {name}" for name in required if name not in found]
-        problems += [
-            f"{'unknown' if '?' in name else 'unexpected'} projection {name}: image {image.image_id}"
-            for image, name in zip(case.images, found, strict=True)
-            if name not in required
-        ]
-        copies = Counter(image.location for image in case.images)
-        problems += [f"the same file twice: {place}" for place, count in copies.items() if count > 1]
-    return replace(case, problems=tuple(dict.fromkeys(problems)))
+def _name_copies(case: IncomingCase) -> IncomingCase:
+    """Add the files that are there twice to a case's problems: it was put together by mistake."""
+    copies = Counter(image.location for image in case.images if image.problem is None)
+    twice = [f"the same file twice: {place}" for place, count in copies.items() if count > 1]
+    return replace(case, problems=(*case.problems, *twice))
 
 
 def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:

@@ -19,6 +19,7 @@ from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.certificate.certified_folder import Certificate
 from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.heads.bank import HeadParameters
+from trust_cache.manifest.protocol import Protocol
 
 SCHEMA = 1
 RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
@@ -41,6 +42,7 @@ class ModelRecord(Document, frozen=True, kw_only=True):
     tau: float | None
     target: float
     chosen_by: str
+    protocol: Protocol
     certified: bool
     certificate: str | None  # the name of its file
     fingerprint: Fingerprint
@@ -69,6 +71,7 @@ class Model:
     fingerprint: Fingerprint
     head: HeadParameters = field(repr=False)  # of one head
     threshold: ModelThreshold
+    protocol: Protocol  # what a case must be to be dismissed
     reference: NDArray[np.float64] = field(repr=False)  # sorted scores of cases it was not fitted on
     trained_on: TrainedOn = field(repr=False)
     made_from: Mapping[str, Any]
@@ -82,18 +85,21 @@ class Model:
                 raise InputError(f"model: expected finite numbers in the head's {name}, found others")
         if not np.all(np.isfinite(self.reference)):
             raise InputError("model: expected finite reference scores, found others")
+        if not self.protocol.for_models:
+            raise InputError(f"protocol: expected one with projections, found {self.protocol.name!r}")
         certificate = self.certificate
         if certificate is None:
             return
-        if certificate.met is not True:
+        if not certificate.certified:
             raise InputError(
-                "certificate: expected one whose target was met, found"
-                f" met = {certificate.met!r} ({certificate.reason}); it certifies nothing"
+                f"certificate: expected one with the status certified, found {certificate.status!r}"
+                f" ({certificate.reason}); it certifies nothing"
             )
         for name, expected, found in (
             ("tau", self.threshold.tau, certificate.tau),
             ("target", self.threshold.target, certificate.target),
             ("configuration", self.configuration, certificate.configuration),
+            ("protocol", self.protocol, certificate.protocol),
         ):
             if found != expected:
                 raise InputError(f"certificate: expected {name} {expected!r} of the model, found {found!r}")
@@ -102,6 +108,18 @@ class Model:
     def certified(self) -> bool:
         """Whether it has a certificate of this head at this threshold."""
         return self.certificate is not None
+
+
+def certificate_problem(certificate: Certificate) -> str | None:
+    """Return why a certificate does not certify a model; None if it does."""
+    if not certificate.certified:
+        return f"{certificate.status}: {certificate.reason}"
+    if not certificate.protocol.for_models:
+        return (
+            f"the protocol {certificate.protocol.name} does not say which projections a case must have;"
+            " certify with --protocol screening"
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -138,6 +156,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         configuration=model.configuration,
         origin=model.origin,
         **asdict(model.threshold),
+        protocol=model.protocol,
         certified=model.certified,
         certificate=CERTIFICATE if model.certified else None,
         fingerprint=model.fingerprint,
@@ -184,6 +203,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         fingerprint=record.fingerprint,
         head=HeadParameters(**{name: arrays[name].astype(np.float32, copy=False) for name in _PARTS}),
         threshold=ModelThreshold(record.tau, record.target, record.chosen_by),
+        protocol=record.protocol,
         reference=np.array([float(score) for score in scores]),
         trained_on=TrainedOn(cases, trained_on["sketches"]),
         made_from=record.made_from,

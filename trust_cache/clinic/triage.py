@@ -1,5 +1,6 @@
 """Triage: score the cases of a folder or manifest with a model and write the worklist."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +14,7 @@ from scipy.stats import ks_2samp
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import run_items
 from trust_cache.cache.extract.view_features import load_runner
-from trust_cache.clinic.incoming_cases import STANDARD, IncomingCase, find_incoming
+from trust_cache.clinic.incoming_cases import IncomingCase, find_incoming
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity
 from trust_cache.clinic.triage_scoring import (
@@ -29,7 +30,8 @@ from trust_cache.clinic.triage_scoring import (
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, write_worklist
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
-from trust_cache.manifest.cases import deciding_image
+from trust_cache.manifest.cases import CaseImage, case_problems, deciding_image
+from trust_cache.manifest.protocol import Protocol
 
 FEWEST = 50  # cases on each side; with fewer the test detects only gross differences
 LEVEL = 0.01
@@ -40,7 +42,6 @@ class TriageSettings:
     """How to triage, besides the model."""
 
     weights: str | None = None  # None: random ones, if the model's are
-    required: tuple[str, ...] = STANDARD
     uncertified: bool = False  # dismiss without a certificate; every row says so
     device: str = "auto"
     workers: int = 1  # decoding processes
@@ -102,7 +103,7 @@ def triage(
 ) -> Triage:
     """Score the cases of a folder (or manifest) with a model and write the worklist.
 
-    A case with any failed, missing or unexpected image is never dismissed. After an interruption, the next
+    A case that does not fulfil the model's protocol is never dismissed. After an interruption, the next
     start with the same model resumes after the last finished case.
     """
     stored = read_model(model)
@@ -112,11 +113,10 @@ def triage(
     images = ImageSettings()
     encoder = choose_encoder(stored, choose_weights(stored, settings.weights), device, images)
     score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model.head)
-    incoming = find_incoming(source, manifest, settings.required)
+    incoming = find_incoming(source, manifest)
     identity = JournalIdentity(
         model=stored.sha256,
         weights=stored.model.fingerprint.weights_sha256,
-        required=settings.required,
         device=device,
         threads=torch.get_num_threads(),
     )
@@ -125,7 +125,7 @@ def triage(
         todo = [case for case in incoming.cases if case.case_id not in finished]
         resumed = len(finished)
         on_start(len(incoming.cases), resumed)
-        for case, scored in _score_cases(todo, score, images, settings.workers):
+        for case, scored in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
             journal.enter(case, scored)
             finished[case.case_id] = scored
             advance()
@@ -154,14 +154,26 @@ class _PartlyScored:
     """A case whose images are being scored."""
 
     case: IncomingCase
+    protocol: Protocol
     waiting: int
-    problems: list[str] = field(default_factory=list)
+    failures: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     scores: dict[str, float] = field(default_factory=dict)
     failed: bool = False
 
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
-        problems = (*self.case.problems, *sorted(self.problems))
+        images = [
+            CaseImage(
+                image.image_id,
+                image.laterality,
+                image.projection,
+                (*((image.problem,) if image.problem else ()), *self.failures[image.image_id]),
+                tuple(self.warnings[image.image_id]),
+            )
+            for image in self.case.images
+        ]
+        problems = (*self.case.problems, *case_problems(images, self.protocol))
         score = None if best is None else self.scores[best]
         return ScoredCase(self.case.case_id, score, best, problems, self.failed)
 
@@ -171,12 +183,13 @@ def _score_cases(
     score: Callable[[PreparedPicture], float],
     images: ImageSettings,
     workers: int,
+    protocol: Protocol,
 ) -> Iterator[tuple[IncomingCase, ScoredCase]]:
     """Yield every case with its score as soon as its last image is scored."""
     states = []
     for case in cases:
         waiting = sum(image.decodable for image in case.images)
-        states.append(_PartlyScored(case, waiting, failed=waiting < len(case.images)))
+        states.append(_PartlyScored(case, protocol, waiting, failed=waiting < len(case.images)))
         if not waiting:
             yield case, states[-1].finish()
     tasks = [
@@ -186,16 +199,17 @@ def _score_cases(
         return
     for outcome in run_items(partial(prepare, settings=images), tasks, min(workers, len(tasks))):
         state, name = states[outcome.item.case], outcome.item.picture.image_id
-        problems = [failure_of(outcome)] if outcome.value is None else [*outcome.value.warnings]
         found = None
-        if outcome.value is not None:
+        if outcome.value is None:
+            state.failures[name].append(failure_of(outcome))
+        else:
+            state.warnings[name] += outcome.value.warnings
             try:
                 found = score(outcome.value)
                 state.scores[name] = max(found, state.scores.get(name, found))
             except ImageError as error:
-                problems.append(str(error))
+                state.failures[name].append(str(error))
         state.failed |= found is None
-        state.problems += [f"image {name}: {text}" for text in problems]
         state.waiting -= 1
         if not state.waiting:
             yield state.case, state.finish()

@@ -24,7 +24,6 @@ class JournalIdentity(Document, frozen=True, kw_only=True):
     schema: int = SCHEMA
     model: str
     weights: str
-    required: tuple[str, ...]
     device: str
     threads: int  # their number changes the last bits of features
 

@@ -37,7 +37,7 @@ class WorklistRow:
     decision: Decision
     image_id: str | None  # the image with the highest score
     tau: float | None
-    complete: bool  # exactly the required projections, all of them scored
+    complete: bool  # it fulfils the model's protocol
     reason: str | None  # why it may not be dismissed, apart from its score
     certified: bool
     model: str  # the digest of the model's record

@@ -9,6 +9,7 @@ import polars as pl
 from trust_cache.base.text_tables import percent, whole_percent
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
+from trust_cache.certificate.points import Point
 from trust_cache.figures.chart_style import BLACK, GREY, inline, scale_of, shapes_of
 from trust_cache.figures.curves import operating_curve
 from trust_cache.figures.figure import (
@@ -26,7 +27,7 @@ _LOWEST_RECALL = 0.8  # of the axis: no programme would operate below; the data 
 _POINT = 90  # area
 _SHOWN = (
     "configuration", "target", "tau", "dismissed", "positives_dismissed", "dismissal", "recall", "bound",
-    "image_dismissal", "met",
+    "image_dismissal", "status",
 )  # fmt: skip
 
 
@@ -51,20 +52,20 @@ def recall_figure(evidence: Evidence) -> Figure:
         targets = _target_rules(evidence.certification.settings.targets, x)
         return alt.layer(*targets, lines, *_points(points, names, x, y)).properties(width=WIDE, height=320)
 
-    met = points.filter(pl.col("met"))
+    certified = points.filter(pl.col("certified"))
     return Figure(
         key="dismissal-recall",
         title="Dismissal against recall",
         reading="Each line shows the largest share of evaluation cases that a threshold could dismiss at each"
-        " recall; higher is better. Marks are the certified points, whose thresholds were chosen on the"
-        " search subset: filled if the target was met, hollow if not. A mark to the left of its target's"
+        " recall; higher is better. Marks are the points whose thresholds were chosen on the search"
+        " subset: filled if certified, hollow if not. A mark to the left of its target's"
         " dashed line missed the target.",
         alternative=f"Line chart of dismissal against recall for {len(names)} configurations;"
-        f" {met.height} of {points.height} certified points met their target"
+        f" {certified.height} of {points.height} points are certified"
         + "".join(
             f"; {row['configuration']} at {whole_percent(row['target'])}: {percent(row['dismissal'])}"
             f" dismissed at recall {percent(row['recall'])}"
-            for row in met.iter_rows(named=True)
+            for row in certified.iter_rows(named=True)
         )
         + ".",
         panels=(Panel("", draw(legend=False)),),
@@ -121,15 +122,19 @@ def point_rows(evidence: Evidence) -> pl.DataFrame:
             {name: getattr(point, name) for name in _SHOWN}
             | {
                 "configuration": name_of(point.configuration),
-                "met": bool(point.met),
+                "certified": point.certified,
                 "false_positive_rate": 1.0
-                - (point.dismissed - point.positives_dismissed) / max(point.cases - point.positives, 1),
+                - (point.dismissed - point.positives_dismissed) / max(_complete_negatives(point), 1),
             }
             for point in evidence.certification.points
         ],
         infer_schema_length=None,
         schema_overrides={"tau": pl.Float64, "image_dismissal": pl.Float64},
     )
+
+
+def _complete_negatives(point: Point) -> int:
+    return (point.cases - point.incomplete) - (point.positives - point.incomplete_positives)
 
 
 def _curves(evidence: Evidence) -> pl.DataFrame:
@@ -155,15 +160,17 @@ def _points(points: pl.DataFrame, names: Sequence[str], x: alt.X, y: alt.Y) -> l
         alt.Tooltip("dismissal:Q", format=".2%", title="dismissed"),
         alt.Tooltip("recall:Q", format=".2%", title="recall"),
         alt.Tooltip("bound:Q", format=".2%", title="bound"),
-        alt.Tooltip("met:N", title="target met"),
+        alt.Tooltip("status:N", title="status"),
     ]
     color = configuration_styles(names, legend=False)["color"]
     shape = alt.Shape("configuration:N", scale=scale_of(shapes_of(names)), legend=None)
     marks = []
-    for met in (True, False):
-        rows = points.filter(pl.col("met") == met)
+    for certified in (True, False):
+        rows = points.filter(pl.col("certified") == certified)
         if rows.height:
-            chart = alt.Chart(inline(rows)).mark_point(filled=met, size=_POINT, opacity=1, strokeWidth=1.6)
+            chart = alt.Chart(inline(rows)).mark_point(
+                filled=certified, size=_POINT, opacity=1, strokeWidth=1.6
+            )
             marks.append(chart.encode(x=x, y=y, color=color, shape=shape, tooltip=tooltip))
     return marks
 

@@ -19,13 +19,13 @@ RELIABILITY_DELTA = 0.025  # on each side, for 95 % intervals
 class Counter:
     """Counts the cases below many thresholds at once."""
 
-    scores: Floats  # sorted
-    positive_scores: Floats  # sorted
+    scores: Floats  # sorted, NaN last
+    positive_scores: Floats  # of complete cases, sorted
 
     @classmethod
     def of(cls, scores: Floats, labels: Integers) -> "Counter":
-        """Sort the scores of one subset."""
-        return cls(np.sort(scores), np.sort(scores[labels == 1]))
+        """Sort the scores of one subset; those of incomplete cases, NaN, are below no threshold."""
+        return cls(np.sort(scores), np.sort(scores[(labels == 1) & ~np.isnan(scores)]))
 
     def dismissed(self, taus: Floats) -> Integers:
         """Count the cases strictly below each threshold."""
@@ -42,7 +42,7 @@ class Counter:
 
     @property
     def positives(self) -> int:
-        """The number of positives."""
+        """The number of complete positives: recall is over them."""
         return self.positive_scores.size
 
 
@@ -54,9 +54,10 @@ def operating_curve(scores: Floats, labels: Integers) -> pl.DataFrame:
     """
     counter = Counter.of(scores, labels)
     taus = np.unique(counter.positive_scores)
-    taus = np.append(taus, np.nextafter(counter.scores[-1], np.inf))
+    complete = counter.scores[~np.isnan(counter.scores)]
+    taus = np.append(taus, np.nextafter(complete[-1], np.inf))
     dismissed, missed = counter.dismissed(taus), counter.missed(taus)
-    negatives = counter.cases - counter.positives
+    negatives = complete.size - counter.positives
     return pl.DataFrame(
         {
             "tau": taus,

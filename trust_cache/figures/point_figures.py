@@ -28,7 +28,7 @@ def level_figure(evidence: Evidence) -> Figure | None:
         Panel(f"target {whole_percent(target)}", _levels(rows))
         for (target,), rows in points.group_by("target", maintain_order=True)
     ]
-    data = points.select("configuration", "target", "tau", "dismissal", "image_dismissal", "met")
+    data = points.select("configuration", "target", "tau", "dismissal", "image_dismissal", "status")
     return Figure(
         key="case-image",
         title="Case against image level",

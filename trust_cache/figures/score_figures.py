@@ -18,13 +18,11 @@ _HEIGHT = 170
 
 def distribution_figure(evidence: Evidence) -> Figure:
     """Draw the scores by class with the certified thresholds, one panel per configuration."""
-    members = evidence.certification.split.evaluation
-    labels = evidence.cohort.labels[members]
-    scores = tuple(part[members] for part in evidence.cohort.scores)
-    edges = histogram_edges(scores)
+    evaluated = [evidence.evaluated(index) for index in range(len(evidence.configurations))]
+    edges = histogram_edges(tuple(scores for scores, _ in evaluated))
     panels, tables = [], []
-    for index, (name, part) in enumerate(zip(evidence.configurations, scores, strict=True)):
-        shares = class_shares(part, labels, edges)
+    for index, (name, cases) in enumerate(zip(evidence.configurations, evaluated, strict=True)):
+        shares = class_shares(*cases, edges)
         tables.append(rows_of(shares, configuration=name))
         panels.append(Panel(name, _distribution(evidence, index, shares)))
     return Figure(
@@ -88,16 +86,13 @@ def _thresholds(points: Sequence[Point], scale: alt.Scale) -> list[alt.Chart]:
 
 def reliability_figure(evidence: Evidence) -> Figure:
     """Draw the observed cancer rate in ten groups by score, one panel per configuration."""
-    members = evidence.certification.split.evaluation
-    labels = evidence.cohort.labels[members]
     tables = {
-        name: reliability(part[members], labels)
-        for name, part in zip(evidence.configurations, evidence.cohort.scores, strict=True)
+        name: reliability(*evidence.evaluated(index)) for index, name in enumerate(evidence.configurations)
     }
     top = max(float(table["upper"].max()) for table in tables.values())  # type: ignore[arg-type]
     colours = colours_of(evidence.configurations)
     panels = [Panel(name, _reliability(table, colours[name], top)) for name, table in tables.items()]
-    prevalence = percent(float(labels.mean()))
+    prevalence = percent(evidence.certification.points[0].prevalence)
     return Figure(
         key="reliability",
         title="Reliability of the score",

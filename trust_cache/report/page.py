@@ -149,6 +149,10 @@ def _summary(evidence: Evidence) -> str:
         f"{cohort.cases:,} cases, {cohort.positives:,} with cancer",
         f"thresholds chosen on {first.search_cases:,} ({first.search_positives:,} with cancer), evaluated on"
         f" {first.cases:,} ({first.positives:,})",
+        f"{first.incomplete:,} of these incomplete and reviewed ({first.incomplete_positives:,} with cancer)"
+        if first.incomplete
+        else "",
+        f"bounds from one case of each of {first.patients:,} patients" if first.set_aside else "",
         f"{count} configuration{'s' if count > 1 else ''}",
         _KINDS[evidence.kind],
     )
@@ -157,7 +161,9 @@ def _summary(evidence: Evidence) -> str:
 
 def _sentence(point: Point) -> dict[str, Any]:
     return {
-        "met": bool(point.met),
+        "certified": point.certified,
+        "status": point.status,
+        "several": bool(point.set_aside),
         "target": whole_percent(point.target),
         "dismissal": percent(point.dismissal),
         "bound": percent(point.bound),
@@ -177,10 +183,11 @@ def _verdicts(evidence: Evidence) -> list[dict[str, Any]]:
             "name": name,
             "points": [
                 {
-                    "met": bool(point.met),
+                    "certified": point.certified,
+                    "status": point.status,
                     "text": (
                         f"{percent(point.dismissal)} dismissed, at most {percent(point.bound)} with cancer"
-                        if point.met
+                        if point.certified
                         else point.reason
                     ),
                     "link": download(

@@ -62,7 +62,8 @@ def _sentence(winner: WinnerRecord, axes: Sequence[str]) -> str:
     values = ", ".join(f"{axis} {_text(getattr(winner.values, axis))}" for axis in axes)
     result = (
         f"{percent(point.dismissal)} dismissed on evaluation, at most {percent(point.bound)} with cancer"
-        f" ({percent(point.bound_corrected)} corrected for the {point.compared} points compared)"
+        f" ({percent(point.bound_corrected)} corrected for the {point.compared} points compared):"
+        f" {point.status}"
         if point.met
         else f"{NOT_AVAILABLE}: {point.reason}"
     )
@@ -75,7 +76,7 @@ def _sentence(winner: WinnerRecord, axes: Sequence[str]) -> str:
 def _table(winners: Mapping[float, WinnerRecord]) -> Table:
     header = (
         "Setting", "Target", "Search dismissal", "Dismissed", "Positives dismissed", "Dismissal", BOUND,
-        BOUND_CORRECTED, "Verdict",
+        BOUND_CORRECTED, "Status",
     )  # fmt: skip
     rows = tuple(
         (
@@ -88,7 +89,7 @@ def _table(winners: Mapping[float, WinnerRecord]) -> Table:
                 percent(value) if point.met else NOT_AVAILABLE
                 for value in (point.dismissal, point.bound, point.bound_corrected)
             ),
-            "met" if point.met else "not met",
+            point.status,
         )
         for target, winner in winners.items()
         for point in (winner.point,)

@@ -28,11 +28,11 @@ def winners_table(done: Sweep) -> Table:
 
 
 def reasons(done: Sweep) -> list[str]:
-    """Return why each winner that prints N/A does."""
+    """Return the status of each winner that is not certified, and the reason."""
     return [
-        f"{winner.setting} at {whole_percent(target)}: {winner.point.reason}"
+        f"{winner.setting} at {whole_percent(target)}: {winner.point.status}: {winner.point.reason}"
         for target, winner in done.winners.items()
-        if not winner.point.met
+        if not winner.point.certified
     ]
 
 
