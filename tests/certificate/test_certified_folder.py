@@ -16,7 +16,9 @@ from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.verify import as_document, verify
 
 WriteScores = Callable[..., Path]
-KEYS = {"schema", "scores_sha256", "split_sha256", "rule", "versions"}
+KEYS = {
+    "schema", "scores_sha256", "split_sha256", "rule", "seed", "aggregation", "protocol", "versions",
+}  # fmt: skip
 
 
 @pytest.fixture

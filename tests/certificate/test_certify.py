@@ -14,14 +14,24 @@ from tests.conftest import MakeScores, make_scores
 from trust_cache import certify, clopper_pearson_upper
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certified_folder import render
-from trust_cache.certificate.points import Counts, Terms, Threshold, describe
+from trust_cache.certificate.points import Counts, Point, Terms, Threshold, describe
 from trust_cache.statistics.rules import chance_target_met
 
 POINT_KEYS = [
-    "configuration", "target", "tau", "search_cases", "search_positives", "cases", "positives", "dismissed",
-    "positives_dismissed", "dismissal", "recall", "recall_lower", "bound", "bound_corrected", "compared",
-    "delta", "prevalence", "met", "reason", "auroc_case", "auroc_image", "image_dismissal",
+    "configuration", "target", "tau", "search_cases", "search_positives", "cases", "positives", "incomplete",
+    "incomplete_positives", "dismissed", "positives_dismissed", "dismissal", "false_omission_rate", "recall",
+    "recall_lower", "recall_lower_corrected", "bound", "bound_corrected", "compared", "delta", "limit",
+    "prevalence", "met", "status", "reason", "auroc_case", "auroc_image", "image_dismissal",
 ]  # fmt: skip
+NLBS = Threshold(
+    configuration="closed-loop", target=0.98, tau=0.1, search_cases=1_200, search_positives=30,
+    search_incomplete_positives=0, needed=1, found=30,
+)  # fmt: skip
+
+
+def point_of(counts: Counts, terms: Terms, threshold: Threshold = NLBS) -> Point:
+    """A point of independent cases."""
+    return describe(counts, counts, threshold, terms)
 
 
 def by_hand(table: pl.DataFrame, split: pl.DataFrame, target: str) -> dict[str, object]:
@@ -71,9 +81,8 @@ def test_points_equal_plain_python(scores: MakeScores, target: str) -> None:
 
 
 def test_recall_lower_bound_as_published() -> None:
-    threshold = Threshold("closed-loop", 0.98, 0.1, 1_200, 30, 1)
-    point = describe(Counts(4_797, 119, 947, 1), threshold, Terms("recall", 0.01, 10))
-    assert (point.met, point.reason) == (True, None)
+    point = point_of(Counts(4_797, 119, 0, 0, 947, 1), Terms("recall", 0.01, 10))
+    assert (point.met, point.status, point.reason) == (True, "certified", None)
     assert f"{100 * point.recall:.1f}" == "99.2"  # type: ignore[operator]
     assert f"{100 * point.recall_lower:.1f}" == "94.6"  # type: ignore[operator]
     assert f"{100 * point.bound:.2f}" == "0.70"
@@ -81,8 +90,7 @@ def test_recall_lower_bound_as_published() -> None:
 
 @pytest.mark.parametrize(("missed", "met"), [(2, True), (3, False)])
 def test_met_is_decided_by_integers(missed: int, met: bool) -> None:
-    threshold = Threshold(None, 0.98, 0.1, 1_200, 30, 1)
-    point = describe(Counts(4_797, 119, 500, missed), threshold, Terms("recall", 0.01, 1))
+    point = point_of(Counts(4_797, 119, 0, 0, 500, missed), Terms("recall", 0.01, 1))
     assert point.met is met
     assert (point.reason is None) is met
     assert point.bound == clopper_pearson_upper(missed, 500, 0.01)
@@ -150,7 +158,7 @@ def test_changed_labels_of_a_reused_split_are_a_warning(scores: MakeScores, tmp_
     [
         ("case_id,part\n00000,search\n", "missing from the split"),
         ("case_id,part\n00000,search\n00000,evaluation\n", "two parts"),
-        ("case_id,part\n00000,train\n", "expected the part search or evaluation, found 'train'"),
+        ("case_id,part\n00000,train\n", "expected the part search or evaluation or set_aside, found 'train'"),
         ("case_id\n00000\n", "missing column part"),
         ("", "empty"),
     ],
@@ -195,7 +203,9 @@ def test_subgroups_partition_the_evaluation_cases(scores: MakeScores) -> None:
         for key in ("cases", "positives", "dismissed", "positives_dismissed"):
             assert sum(getattr(group, key) for group in groups.values()) == getattr(point, key)
         assert all(group.tau == point.tau for group in groups.values())
-        assert point.compared == groups["missing"].compared == 2 * 2 * 5
+        assert point.compared == 2 * 2  # asking for subgroups does not change the overall point
+        assert groups["missing"].compared == 2 * 2 * (5 + 1)
+        assert all(group.limit == point.limit for group in groups.values())
         evaluation = result.split.table.filter(pl.col("part") == "evaluation")["case_id"]
         assert groups["missing"].cases == (evaluation < "00030").sum()
         assert groups["conflicting"].cases == evaluation.is_between(pl.lit("00030"), pl.lit("00079")).sum()

@@ -297,7 +297,7 @@ def _reason(
         )
         reason = f"infeasible with {threshold.found} positives{needs}"
     elif status == "no positives":
-        reason = "no complete positive cases here: recall is not defined"
+        reason = f"no {'complete ' if counts.positives else ''}positives here: recall is not defined"
     elif status == "nothing dismissed":
         reason = f"no case is below the threshold {threshold.tau:.6g}"
     elif status == "target missed":
