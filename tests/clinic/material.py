@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from msgspec import UNSET
+from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from tests.cache.material import FINGERPRINT
@@ -15,8 +16,10 @@ from trust_cache.clinic.model_folder import Model, ModelThreshold
 from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.clinic.worklist import WorklistRow
 from trust_cache.heads.bank import HeadParameters
+from trust_cache.manifest.protocol import SCREENING, Protocol
 
 TAU = 0.3
+LEFT_CC = Protocol(name="left CC", projections=("L-CC",))  # what every case of `two_halves` fulfils
 
 
 def two_halves(seed: int = 0) -> list[tuple[pl.DataFrame, NDArray[np.float16]]]:
@@ -41,9 +44,10 @@ def a_head(dim: int = 6, seed: int = 0) -> HeadParameters:
 def a_certificate(**changes: Any) -> Certificate:
     """The certificate of `a_model`: nothing but what a model checks is meaningful."""
     known = dict.fromkeys(Certificate.__struct_fields__) | {"sweep": UNSET}
-    counts = ("search_cases", "search_positives", "cases", "positives", "dismissed", "positives_dismissed")
-    known |= dict.fromkeys((*counts, "compared"), 1) | {"schema": 1, "rule": "recall", "versions": {}}
+    counts = [field.name for field in fields(Certificate) if field.type is int]
+    known |= dict.fromkeys(counts, 1) | {"schema": 1, "rule": "recall", "versions": {}}
     known |= {"tau": TAU, "target": 0.98, "configuration": "closed-loop", "met": True, "bound": 0.012}
+    known |= {"status": "certified", "aggregation": "maximum", "protocol": SCREENING}
     known |= {"bound_corrected": 0.012, "delta": 0.01, "scores_sha256": "cd" * 32, "split_sha256": "ef" * 32}
     return Certificate(**(known | changes))
 
@@ -63,6 +67,7 @@ def a_model(
         fingerprint=fingerprint,
         head=head or a_head(),
         threshold=ModelThreshold(tau, 0.98, "certificate"),
+        protocol=SCREENING,
         reference=np.linspace(0.01, 0.99, 99),
         trained_on=trained_on
         or TrainedOn(frozenset({"ab" * 16, "cd" * 16}), np.arange(48, dtype=np.int16).reshape(3, 16)),

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.clinic.material import two_halves
+from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import write_cohort
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certification import CertifySettings
@@ -19,7 +19,7 @@ from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.studies.external import evaluate_externally
 
-TARGETS = (0.98, 0.9, 0.7, 0.5, 0.3)
+TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by="none", protocol=LEFT_CC, limit=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -29,26 +29,26 @@ def external(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_cohort(folder / name, *half)
         for name, half in zip(("source.zarr", "target.zarr"), two_halves(), strict=True)
     )
-    evaluate_externally(
-        source, target, folder / "run", epochs=8, threads=1, terms=CertifySettings(TARGETS, by="none")
-    )
+    evaluate_externally(source, target, folder / "run", epochs=8, threads=1, terms=TERMS)
     return folder / "run"
 
 
-def points(external: Path, *, met: bool) -> list[float]:
+def points(external: Path, status: str) -> list[float]:
     found = json.loads((external / "certified" / "points.json").read_text())["points"]
     return [
-        point["target"] for point in found if point["configuration"] == "closed-loop" and point["met"] is met
+        point["target"]
+        for point in found
+        if point["configuration"] == "closed-loop" and point["status"] == status
     ]
 
 
 def test_the_fixture_has_both_kinds(external: Path) -> None:
-    assert points(external, met=True)
-    assert points(external, met=False)
+    assert points(external, "certified")
+    assert points(external, "target missed")
 
 
 def test_the_very_head_with_its_certificate(external: Path, tmp_path: Path) -> None:
-    target = points(external, met=True)[0]
+    target = points(external, "certified")[0]
     made = export_model(external, tmp_path / "model", configuration="closed-loop", target=target)
     model = made.stored.model
     stated = json.loads((external / "certified" / "certificates" / f"closed-loop@{target}.json").read_text())
@@ -73,11 +73,24 @@ def test_the_very_head_with_its_certificate(external: Path, tmp_path: Path) -> N
 def test_a_target_that_was_not_met_gives_a_model_without_a_certificate(
     external: Path, tmp_path: Path
 ) -> None:
-    target = points(external, met=False)[0]
+    target = points(external, "target missed")[0]
     made = export_model(external, tmp_path / "model", configuration="closed-loop", target=target)
     assert not made.stored.model.certified
-    assert any("not certified: recall on evaluation" in text for text in made.warnings)
+    assert any("not certified: target missed: recall on evaluation" in text for text in made.warnings)
     assert not (tmp_path / "model" / "certificate.json").exists()
+
+
+def test_a_protocol_without_projections_certifies_no_model(external: Path, tmp_path: Path) -> None:
+    certified = certify(external, targets=[0.3], limit=0.9)
+    assert any(point.certified for point in certified.points)
+    write_certification(certified, tmp_path / "certified")
+    name = next(point.configuration for point in certified.points if point.certified)
+    made = export_model(
+        external, tmp_path / "model", configuration=str(name), target=0.3, certified=tmp_path / "certified"
+    )
+    assert not made.stored.model.certified
+    assert made.stored.model.protocol.name == "screening"
+    assert any("the protocol paper does not say which projections" in text for text in made.warnings)
 
 
 def test_another_certified_folder(external: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from msgspec import structs
 
-from tests.clinic.material import two_halves
+from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
@@ -117,8 +117,11 @@ def seed_of_a_split(place: Path, target: float, *, met: bool) -> int:
     model, cache = read_model(place / "model").model, open_cache(place / "new.zarr")
     scored = score_cache(cache, load_rows(cache), model.head)
     scores = check_scores(scores_table(cache, scored, model.configuration))
+    terms = {"protocol": LEFT_CC, "limit": 0.9}
     return next(
-        seed for seed in range(50) if certify(scores, targets=[target], seed=seed).points[0].met is met
+        seed
+        for seed in range(50)
+        if certify(scores, targets=[target], seed=seed, **terms).points[0].certified is met  # type: ignore[arg-type]
     )
 
 
@@ -128,7 +131,14 @@ def test_certified_on_new_cases_and_attached(place: Path, tmp_path: Path) -> Non
     before = read_model(model).sha256
     seed = seed_of_a_split(place, 0.5, met=True)
     done = certify_model(
-        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, seed=seed
+        model,
+        str(place / "new.zarr"),
+        tmp_path / "out",
+        targets=[0.5],
+        attach=True,
+        seed=seed,
+        protocol=LEFT_CC,
+        limit=0.9,
     )
     assert done.attached, done.not_attached
     assert done.model_kept is not None
@@ -152,11 +162,28 @@ def test_a_target_that_was_not_met_certifies_nothing(place: Path, tmp_path: Path
     before = read_model(model).sha256
     seed = seed_of_a_split(place, 0.98, met=False)
     again = certify_model(
-        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.98], seed=seed, attach=True
+        model,
+        str(place / "new.zarr"),
+        tmp_path / "out",
+        targets=[0.98],
+        seed=seed,
+        attach=True,
+        protocol=LEFT_CC,
+        limit=0.9,
     )
     assert not again.attached
     assert again.not_attached is not None
-    assert "not met" in again.not_attached
+    assert "target missed" in again.not_attached
+    by_paper = certify_model(
+        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol="paper",
+        limit=0.9, seed=seed_of_a_split(place, 0.5, met=True),
+    )  # fmt: skip
+    assert "does not say which projections" in (by_paper.not_attached or "")
+    by_limit = certify_model(
+        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol=LEFT_CC,
+        limit=0.0001, seed=seed_of_a_split(place, 0.5, met=True),
+    )  # fmt: skip
+    assert "bound not below limit" in (by_limit.not_attached or "")
     assert read_model(model).sha256 == before
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from tests.clinic.dicom_files import PROJECTIONS, content, tags_of, write_case
 from trust_cache.base.errors import InputError
-from trust_cache.clinic.incoming_cases import (
-    STANDARD,
-    IncomingCase,
-    parse_required,
-    read_case_list,
-    scan_folder,
-    with_problems,
-)
+from trust_cache.clinic.incoming_cases import IncomingCase, read_case_list, scan_folder
+from trust_cache.manifest.cases import case_problems
+from trust_cache.manifest.protocol import SCREENING
 from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS
+
+
+def known_problems(item: IncomingCase) -> tuple[str, ...]:
+    """What is wrong with a case before it is decoded."""
+    return (*item.problems, *case_problems([image.described() for image in item.images], SCREENING))
 
 
 def problems(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -23,7 +23,7 @@ def problems(folder: Path) -> dict[str, tuple[str, ...]]:
     for item in scan_folder(folder).cases:
         for image in item.images:
             key = str(Path(image.location).parent.relative_to(folder))
-            found[key] = (*found.get(key, ()), *with_problems(item, STANDARD).problems)
+            found[key] = (*found.get(key, ()), *known_problems(item))
     return found
 
 
@@ -34,8 +34,8 @@ def test_complete_cases(tmp_path: Path) -> None:
     assert scan.skipped == 0
     assert len(scan.cases) == 3
     for item in scan.cases:
-        assert sorted(image.sided_projection for image in item.images) == sorted(PROJECTIONS)
-        assert with_problems(item, STANDARD).problems == ()
+        assert sorted(image.described().sided_projection for image in item.images) == sorted(PROJECTIONS)
+        assert known_problems(item) == ()
         assert item.case_id.startswith("1.2.826")
         assert "patient" not in str(item)
 
@@ -46,7 +46,7 @@ def test_several_images_of_a_projection_are_allowed(tmp_path: Path) -> None:
     (place / "again.dcm").write_bytes(again or b"")
     (item,) = scan_folder(tmp_path).cases
     assert len(item.images) == 5
-    assert with_problems(item, STANDARD).problems == ()
+    assert known_problems(item) == ()
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
@@ -146,10 +146,9 @@ def test_deeper_folders(tmp_path: Path) -> None:
 def test_a_broken_file_of_each_kind_stays_with_its_case_or_is_noticed(tmp_path: Path, kind: str) -> None:
     place = write_case(tmp_path, 1)
     (place / "L-CC.dcm").write_bytes(content(1, "L-CC", broken=kind) or b"")
-    items = [with_problems(item, STANDARD) for item in scan_folder(tmp_path).cases]
-    (whole,) = [item for item in items if len(item.images) > 1]
+    (whole,) = [item for item in scan_folder(tmp_path).cases if len(item.images) > 1]
     listed = any(image.image_id == "0001/L-CC" for image in whole.images)
-    assert listed or any("missing projection L-CC" in text for text in whole.problems)
+    assert listed or any("missing projection L-CC" in text for text in known_problems(whole))
 
 
 def test_files_that_are_not_images_are_skipped(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_files_that_are_not_images_are_skipped(tmp_path: Path) -> None:
     (place / ".DS_Store").write_bytes(b"\0\1")
     scan = scan_folder(tmp_path)
     assert scan.skipped == 2
-    assert with_problems(scan.cases[0], STANDARD).problems == ()
+    assert known_problems(scan.cases[0]) == ()
 
 
 def test_names_that_differ_only_in_their_ending(tmp_path: Path) -> None:
@@ -179,28 +178,21 @@ def test_folders_without_dicom_files(tmp_path: Path) -> None:
         scan_folder(tmp_path / "none")
 
 
-def test_required_projections() -> None:
-    assert parse_required("L-CC, r-mlo") == ("L-CC", "R-MLO")
-    for text in ("", "CC", "L-", "X-CC", "L-CC,L-CC", "L-CC,,R-CC", "L-C C"):
-        with pytest.raises(InputError, match="require"):
-            parse_required(text)
-
-
 def test_a_manifest_of_new_cases(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     rows = [f"007,{projection[0].lower()},{projection[2:]},a/{projection}.dcm" for projection in PROJECTIONS]
     path.write_text(
         "\n".join(["case_id,laterality,projection,path", *rows, "8,,CC,b.dcm", "8,R,,", "9,B,CC,c"])
     )
-    items = [with_problems(item, STANDARD) for item in read_case_list(path).cases]
+    items = read_case_list(path).cases
     assert [item.case_id for item in items] == ["007", "8", "9"]
-    assert items[0].problems == ()
+    assert known_problems(items[0]) == ()
     assert {image.location for image in items[0].images} == {
         str(tmp_path / f"a/{projection}.dcm") for projection in PROJECTIONS
     }
     for words in ("unknown projection ?-CC", "the manifest has no path", "missing projection L-MLO"):
-        assert words in "; ".join(items[1].problems)
-    assert "unknown projection ?-CC" in "; ".join(items[2].problems)
+        assert words in "; ".join(known_problems(items[1]))
+    assert "unknown projection ?-CC" in "; ".join(known_problems(items[2]))
     moved = read_case_list(path, tmp_path / "other").cases
     assert moved[0].images[0].location.startswith(str(tmp_path / "other"))
 
@@ -210,7 +202,7 @@ def test_the_same_file_twice_in_a_manifest(tmp_path: Path) -> None:
     rows = [f"7,{projection[0]},{projection[2:]},{projection}.dcm,{projection}" for projection in PROJECTIONS]
     path.write_text("\n".join(["case_id,laterality,projection,path,image_id", *rows, "7,L,CC,L-CC.dcm,more"]))
     (item,) = read_case_list(path).cases
-    assert any("the same file twice" in text for text in with_problems(item, STANDARD).problems)
+    assert any("the same file twice" in text for text in known_problems(item))
 
 
 @pytest.mark.parametrize(
@@ -229,5 +221,5 @@ def test_invalid_manifests(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_case_without_images() -> None:
-    empty = with_problems(IncomingCase("1", ()), STANDARD)
-    assert empty.problems == tuple(f"missing projection {projection}" for projection in STANDARD)
+    expected = tuple(f"missing projection {projection}" for projection in SCREENING.projections)
+    assert known_problems(IncomingCase("1", ())) == expected

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.clinic.material import a_certificate, a_head, a_model
 from trust_cache.base.errors import InputError
 from trust_cache.clinic.model_folder import OWN, RECORD, read_model, render_model, write_model
+from trust_cache.manifest.protocol import PAPER
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -128,7 +129,14 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"met": False}, {"met": None}, {"tau": 0.2}, {"configuration": "ce"}],
+    [
+        {"status": "target missed"},
+        {"status": "bound not below limit"},
+        {"status": "nothing dismissed"},
+        {"tau": 0.2},
+        {"configuration": "ce"},
+        {"protocol": PAPER},
+    ],
 )
 def test_a_certificate_that_certifies_something_else(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="certificate"):

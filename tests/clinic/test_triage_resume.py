@@ -126,7 +126,7 @@ def test_stopped_in_the_middle_and_started_again(tmp_path: Path, stop: signal.Si
 
 
 def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: Path) -> None:
-    identity = JournalIdentity(model="m", weights="w", required=("L-CC",), device="cpu", threads=1)
+    identity = JournalIdentity(model="m", weights="w", device="cpu", threads=1)
     out = tmp_path / "worklist.csv"
     file = tmp_path / "a.dcm"
     file.write_bytes(b"a")

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, typed
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache
@@ -117,7 +117,9 @@ def _attach(
     kept: Path | None,
 ) -> ModelCertification:
     point = next(point for point in certification.points if point.target == target)
-    certificate = Certificate(**as_certificate(point, certification))
+    certificate = typed(
+        as_certificate(point, certification), Certificate, where=stored.folder, what="a certificate"
+    )
     problem = certificate_problem(certificate)
     if problem is not None:
         return ModelCertification(certification, kept, False, problem, None)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.images.dicom_file import read_dataset
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import tagged_laterality
+from trust_cache.manifest.cases import CaseImage
 from trust_cache.manifest.manifest_file import read_unlabelled
 
 ELEMENTS = (
@@ -30,6 +31,13 @@ class IncomingImage:
     laterality: str | None
     projection: str | None
     problem: str | None = None
+
+    def described(self, failures: Sequence[str] = (), warnings: Sequence[str] = ()) -> CaseImage:
+        """Return it as a protocol sees it, with what was found while it was scored."""
+        known = () if self.problem is None else (self.problem,)
+        return CaseImage(
+            self.image_id, self.laterality, self.projection, (*known, *failures), tuple(warnings)
+        )
 
     @property
     def decodable(self) -> bool:
@@ -57,19 +65,10 @@ class IncomingCases:
 def find_incoming(source: Path, manifest: Path | None) -> IncomingCases:
     """Return the cases of a folder, of a manifest, or of a manifest of files in a folder."""
     if manifest is not None:
-        found = read_case_list(manifest, source)
-    elif source.suffix.lower() == ".csv" and not source.is_dir():
-        found = read_case_list(source)
-    else:
-        found = scan_folder(source)
-    return replace(found, cases=tuple(_name_copies(case) for case in found.cases))
-
-
-def _name_copies(case: IncomingCase) -> IncomingCase:
-    """Add the files that are there twice to a case's problems: it was put together by mistake."""
-    copies = Counter(image.location for image in case.images if image.problem is None)
-    twice = [f"the same file twice: {place}" for place, count in copies.items() if count > 1]
-    return replace(case, problems=(*case.problems, *twice))
+        return read_case_list(manifest, source)
+    if source.suffix.lower() == ".csv" and not source.is_dir():
+        return read_case_list(source)
+    return scan_folder(source)
 
 
 def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
@@ -105,23 +104,29 @@ def scan_folder(folder: Path) -> IncomingCases:
     strays = [file for file in files if not file.case_id]
     problems = _contradictions(known)
     _note_strays(problems, known, strays)
-    cases = [
-        replace(case, problems=tuple(problems[case.case_id]))
-        for case in _grouped((file.case_id, file.image) for file in known)
-    ]
+    cases = _grouped(((file.case_id, file.image) for file in known), problems)
     cases += [IncomingCase(stray.image.image_id, (stray.image,)) for stray in strays]
     return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), len(paths) - len(files))
 
 
-def _grouped(images: Iterable[tuple[str, IncomingImage]]) -> list[IncomingCase]:
-    """Return the cases of (case_id, image) pairs, sorted by case_id and image_id."""
+def _grouped(
+    images: Iterable[tuple[str, IncomingImage]], problems: Mapping[str, Sequence[str]] | None = None
+) -> list[IncomingCase]:
+    """Return the cases of (case_id, image) pairs, sorted by case_id and image_id, with known problems.
+
+    A file that is there twice is a problem too: the case was put together by mistake.
+    """
     cases: dict[str, list[IncomingImage]] = defaultdict(list)
     for case_id, image in images:
         cases[case_id].append(image)
-    return [
-        IncomingCase(case_id, tuple(sorted(found, key=lambda image: image.image_id)))
-        for case_id, found in sorted(cases.items())
-    ]
+    found = []
+    for case_id, members in sorted(cases.items()):
+        copies = Counter(image.location for image in members if image.problem is None)
+        twice = [f"the same file twice: {place}" for place, count in copies.items() if count > 1]
+        known = (problems or {}).get(case_id, ())
+        ordered = tuple(sorted(members, key=lambda image: image.image_id))
+        found.append(IncomingCase(case_id, ordered, (*known, *twice)))
+    return found
 
 
 @dataclass(frozen=True)

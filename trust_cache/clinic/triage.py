@@ -30,7 +30,7 @@ from trust_cache.clinic.triage_scoring import (
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, write_worklist
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
-from trust_cache.manifest.cases import CaseImage, case_problems, deciding_image
+from trust_cache.manifest.cases import case_problems, deciding_image
 from trust_cache.manifest.protocol import Protocol
 
 FEWEST = 50  # cases on each side; with fewer the test detects only gross differences
@@ -164,13 +164,7 @@ class _PartlyScored:
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
         images = [
-            CaseImage(
-                image.image_id,
-                image.laterality,
-                image.projection,
-                (*((image.problem,) if image.problem else ()), *self.failures[image.image_id]),
-                tuple(self.warnings[image.image_id]),
-            )
+            image.described(self.failures[image.image_id], self.warnings[image.image_id])
             for image in self.case.images
         ]
         problems = (*self.case.problems, *case_problems(images, self.protocol))
