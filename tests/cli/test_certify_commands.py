@@ -49,7 +49,7 @@ def test_not_available_is_a_result(run: Run, scores_file: WriteScores, tmp_path:
     done = run("certify", scores_file(), "--out", tmp_path / "out", "--rule", "ltt")
     assert done.code == 0
     assert "N/A" in done.out
-    assert "infeasible with 30 positives, needs 228" in done.out
+    assert "infeasible with 30 positives, needs 263" in done.out
     assert "with confidence 1 - delta the miss rate is at most 1 - target" in done.out
     assert "every point is N/A" in done.err
 

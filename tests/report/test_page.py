@@ -130,7 +130,7 @@ def test_every_point_n_a(tmp_path: Path) -> None:
         raise AssertionError("no split misses every target")
     page = made(run, seed=seed, targets=(0.98,))
     text = " ".join(" ".join(Elements(page).text).split())
-    assert "N/A: nothing is certified at this target." in text
+    assert "Not certified: target missed." in text
     assert "every point is N/A" in text
     assert page.count('class="chip unmet"') >= len(PRESETS)
     assert 'id="explorer"' in page

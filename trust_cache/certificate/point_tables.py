@@ -199,7 +199,7 @@ def sentences(certification: Certification) -> list[str]:
 def reasons(certification: Certification) -> list[str]:
     """Return the status of each point that is not certified, and the reason."""
     return [
-        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.status}: {point.reason}"
+        f"{name_of(point.configuration)} at {whole_percent(point.target)}: {point.explained}"
         for point in certification.points
         if not point.certified
     ]

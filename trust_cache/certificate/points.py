@@ -99,6 +99,13 @@ class Point(Document, frozen=True, kw_only=True):
         """Whether the word "certified" may be said."""
         return self.status == CERTIFIED
 
+    @property
+    def explained(self) -> str:
+        """The status, with the reason where it is not certified."""
+        if self.reason is None or self.reason.startswith(self.status):
+            return self.reason or self.status
+        return f"{self.status}: {self.reason}"
+
 
 POINT_KEYS = Point.__struct_fields__
 

@@ -113,7 +113,7 @@ class Model:
 def certificate_problem(certificate: Certificate) -> str | None:
     """Return why a certificate does not certify a model; None if it does."""
     if not certificate.certified:
-        return f"{certificate.status}: {certificate.reason}"
+        return certificate.explained
     if not certificate.protocol.for_models:
         return (
             f"the protocol {certificate.protocol.name} does not say which projections a case must have;"

@@ -30,7 +30,7 @@ def winners_table(done: Sweep) -> Table:
 def reasons(done: Sweep) -> list[str]:
     """Return the status of each winner that is not certified, and the reason."""
     return [
-        f"{winner.setting} at {whole_percent(target)}: {winner.point.status}: {winner.point.reason}"
+        f"{winner.setting} at {whole_percent(target)}: {winner.point.explained}"
         for target, winner in done.winners.items()
         if not winner.point.certified
     ]
