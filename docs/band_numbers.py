@@ -1,5 +1,6 @@
 """The numbers about bounds at all thresholds at once: their price, and how often they fail."""
 
+import itertools
 from dataclasses import asdict
 
 import numpy as np
@@ -8,7 +9,7 @@ from selection_simulation import AUROC, DELTA, Size, paper_sizes
 from tests.binormal import Binormal
 from tests.risk_laws import RISK_LAWS, count_failures
 from trust_cache.statistics.bands import band_ranks, simultaneous_band
-from trust_cache.statistics.bounds import clopper_pearson_upper
+from trust_cache.statistics.bounds import Floats, Integers, clopper_pearson_upper
 
 Row = dict[str, object]
 
@@ -17,7 +18,8 @@ PRICE_COLUMNS = (
     "at_a_rank_of_five", "at_forty_ranks",
 )  # fmt: skip
 FREE_COLUMNS = (
-    "data_set", "dismissal", "cohorts", "pointwise", "kept", "lowered", "lowered_dismissal", "kept_of_forty",
+    "data_set", "low", "high", "cohorts", "pointwise", "kept", "lowered", "lowered_dismissal",
+    "kept_of_forty", "lowered_of_forty", "lowered_dismissal_of_forty",
 )  # fmt: skip
 FAILURE_COLUMNS = (
     "law", "cases", "cohorts", "lowered", "kept", "rank_below", "pointwise_cohorts", "pointwise",
@@ -28,7 +30,8 @@ PUBLISHED = (
     ("NLBS", 0.98, 4_797, 947, 1), ("NLBS", 0.95, 4_797, 1_041, 2),
     ("RSNA", 0.98, 9_530, 1_364, 6), ("RSNA", 0.95, 9_530, 1_876, 13),
 )  # fmt: skip
-DISMISSALS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+DISMISSALS = (0.05, 0.1, 0.2, 0.4, 0.6)
+THRESHOLDS = 25  # between two of these dismissals
 CONFIGURATIONS = 5
 EVEN_RANKS = 40  # the alternative: equally spaced
 COHORTS_A_REPLICATE = 7  # of the failures: 21,000 in all
@@ -47,7 +50,7 @@ def price() -> list[Row]:
 
 
 def free_thresholds(replicates: int, seed: int) -> list[Row]:
-    """Return the mean bounds at thresholds of given dismissal, for cohorts of the paper's evaluation sizes."""
+    """Return the mean bounds of thresholds by their dismissal, in cohorts of the paper's evaluation sizes."""
     cohorts = max(1, replicates // REPLICATES_A_COHORT)
     return [row for size in paper_sizes() for row in _free(size, cohorts, seed)]
 
@@ -57,29 +60,42 @@ def _free(size: Size, cohorts: int, seed: int) -> list[Row]:
     positives = size.positives - size.search[0]
     cases = size.cases - sum(size.search)
     model = Binormal(positives / cases, AUROC)
-    ranks = np.array([round(share * cases) for share in DISMISSALS])
-    found = np.zeros((cohorts, len(FREE_COLUMNS) - 3, ranks.size))
-    for cohort in found:
-        scores, labels = model.draw(cases, generator, positives)
-        order = np.argsort(scores)
-        missed = np.concatenate([[0], np.cumsum(labels[order])])
-        taus = scores[order][ranks]
-        band = simultaneous_band(scores, labels, DELTA)
-        lowered = [band.lower(float(tau)) for tau in taus]
-        # Ranks at every fortieth of the cases: the next higher one, kept.
-        even = -(-ranks * EVEN_RANKS // cases) * cases // EVEN_RANKS
-        of_forty = clopper_pearson_upper(missed[even], even, DELTA / EVEN_RANKS) * even / ranks
-        cohort[:] = (
-            clopper_pearson_upper(missed[ranks], ranks, DELTA),
-            band.keep(taus),
-            [1.0 if rank is None else rank.bound for rank in lowered],
-            [0.0 if rank is None else rank.dismissed / cases for rank in lowered],
-            of_forty,
-        )
+    # Thresholds that do not favour ranks of either kind: many, evenly spread.
+    dismissed = np.array([np.linspace(*ends, THRESHOLDS) * cases for ends in itertools.pairwise(DISMISSALS)])
+    found = np.array(
+        [
+            _bounds(*model.draw(cases, generator, positives), dismissed.astype(np.int64).ravel())
+            for _ in range(cohorts)
+        ]
+    )
+    means = found.mean(axis=0).reshape(-1, *dismissed.shape).mean(axis=2)
     return [
-        dict(zip(FREE_COLUMNS, (size.name, share, cohorts, *means), strict=True))
-        for share, means in zip(DISMISSALS, found.mean(axis=0).T.tolist(), strict=True)
+        dict(zip(FREE_COLUMNS, (size.name, low, high, cohorts, *values), strict=True))
+        for (low, high), values in zip(itertools.pairwise(DISMISSALS), means.T.tolist(), strict=True)
     ]
+
+
+def _bounds(scores: Floats, labels: Integers, dismissed: Integers) -> Floats:
+    """Return what each threshold gets: the columns from `pointwise` on, each for all thresholds."""
+    order = np.argsort(scores)
+    missed = np.concatenate([[0], np.cumsum(labels[order])])
+    taus = scores[order][dismissed]
+    band = simultaneous_band(scores, labels, DELTA)
+    lowered = [rank for rank in map(band.lower, taus.tolist()) if rank is not None]
+    step = scores.size / EVEN_RANKS
+    above, below = ((step * side(dismissed / step)).astype(np.int64) for side in (np.ceil, np.floor))
+    even = {n: clopper_pearson_upper(missed[n], n, DELTA / EVEN_RANKS) for n in {*above, *below}}
+    return np.array(
+        [
+            clopper_pearson_upper(missed[dismissed], dismissed, DELTA),
+            band.keep(taus),
+            [rank.bound for rank in lowered],
+            [rank.dismissed / scores.size for rank in lowered],
+            [even[n] for n in above] * (above / dismissed),
+            [even[n] for n in below],
+            below / scores.size,
+        ]
+    )
 
 
 def failures(replicates: int, seed: int) -> list[Row]:

@@ -149,19 +149,22 @@ def _band_free(folder: Path) -> str:
     rows = [
         (
             row["data_set"],
-            _target(row["dismissal"]),
+            f"{100 * row['low']:.0f} to {_share(row['high'], 0)}",
             _share(row["pointwise"]),
-            _share(row["kept"]),
-            f"{_share(row['lowered'])} at {_share(row['lowered_dismissal'], 1)}"
-            if row["lowered_dismissal"]
-            else "no rank below",
-            _share(row["kept_of_forty"]),
+            *(
+                cell
+                for of in ("", "_of_forty")
+                for cell in (
+                    _share(row[f"kept{of}"]),
+                    f"{_share(row[f'lowered{of}'])} at {_share(row[f'lowered_dismissal{of}'], 1)}",
+                )
+            ),
         )
         for row in pl.read_csv(folder / "band_free.csv").to_dicts()
     ]
     header = (
-        "size", "dismissal", "pointwise", "simultaneous, kept", "lowered, at its dismissal",
-        "kept, by 40 equal ranks",
+        "size", "dismissal", "pointwise", "kept", "lowered, mean dismissal then", "kept, by 40 equal ranks",
+        "lowered, by 40 equal ranks",
     )  # fmt: skip
     return _markdown(header, rows)
 
@@ -177,7 +180,14 @@ def _band_failures(folder: Path) -> str:
         )
         for row in pl.read_csv(folder / "band_failures.csv").to_dicts()
     ]
-    header = ("risk by score", "cases", "lowered", "kept", "pointwise", "bound of the rank below, not lowered")
+    header = (
+        "risk by score",
+        "cases",
+        "lowered",
+        "kept",
+        "pointwise",
+        "bound of the rank below, not lowered",
+    )
     return _markdown(header, rows)
 
 
