@@ -131,8 +131,9 @@ def test_rows_carry_every_field_of_a_rank() -> None:
     assert list(rows[0]) == [field.name for field in fields(Rank)]
 
 
-def test_equal_scores_dismiss_nobody() -> None:
-    band = simultaneous_band(np.full(50, 0.5), np.zeros(50, dtype=int), DELTA)
+@pytest.mark.parametrize("cases", [0, 1, 50])
+def test_without_two_different_scores_nothing_is_said(cases: int) -> None:
+    band = simultaneous_band(np.full(cases, 0.5), np.zeros(cases, dtype=int), DELTA)
     assert band.ranks == ()
     assert band.lower(0.7) is None
     assert band.keep([0.2, 0.5, 0.7]).tolist() == [1.0, 1.0, 1.0]
@@ -144,8 +145,6 @@ def test_equal_scores_dismiss_nobody() -> None:
         ([0.1, np.nan], [0, 1], 0.01, "finite"),
         ([0.1, 0.2], [0, 2], 0.01, "labels"),
         ([0.1, 0.2], [0, 1], 0.0, "delta"),
-        ([0.1], [1], 0.01, "two cases or more"),
-        ([], [], 0.01, "two cases or more"),
     ],
 )
 def test_refuses(scores: list[float], labels: list[int], delta: float, said: str) -> None:

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trust_cache.base.errors import InputError, check_fraction, check_least
+from trust_cache.base.errors import check_fraction, check_least
 from trust_cache.statistics.bounds import Floats, Integers, clopper_pearson_upper
 from trust_cache.statistics.thresholds import checked_columns
 
@@ -122,18 +122,17 @@ def simultaneous_band(scores: ArrayLike, labels: ArrayLike, delta: float = 0.01)
     """Return bounds at the ranks of the scores that hold together with confidence 1 - delta.
 
     `scores` and `labels` are those of complete evaluation cases, one per patient. Where M configurations are
-    shown pass delta / M. Equal scores stay together: ranks that fall on one score are one rank.
+    shown pass delta / M. Equal scores stay together: ranks that fall on one score are one rank. Without two
+    different scores there is no rank, and every bound is 1.
     """
     values, positive = checked_columns(scores, labels)
     check_fraction("delta", delta)
     ranks = band_ranks(values.size)
-    if not ranks.size:
-        raise InputError(f"scores: expected two cases or more for a band, found {values.size}")
     ordered = np.sort(values)
     thresholds = np.unique(ordered[ranks])
     dismissed = np.searchsorted(ordered, thresholds, side="left")
     missed = np.searchsorted(np.sort(values[positive]), thresholds, side="left")
-    share = delta / ranks.size
+    share = delta / max(ranks.size, 1)
     bounds = clopper_pearson_upper(missed, dismissed, share)
     rows = zip(thresholds.tolist(), dismissed.tolist(), missed.tolist(), bounds.tolist(), strict=True)
     return Band(
