@@ -71,9 +71,10 @@ def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[st
     band = _band(evidence, index)
     certified = [point.tau for point in points if point.tau is not None]
     stops = slider_stops(cohort, index, [*certified, *(rank.threshold for rank in band.ranks)])
+    behind = _behind_bounds(evidence)
     search, evaluation, bounded = (
         Counter.of(cohort.scores[index][members], cohort.labels[members])
-        for members in (split.search, split.evaluation, _behind_bounds(evidence))
+        for members in (split.search, split.evaluation, behind)
     )
     document = {
         "name": name_of(name),
@@ -89,6 +90,7 @@ def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[st
         | _counted(evaluation, stops)
         | _evaluated(evaluation, stops)
         | _bounds(bounded, stops, evidence.terms)
+        | _assumed(bounded, int(np.count_nonzero(cohort.labels[behind])), stops, evidence.terms)
         | _simultaneous(band, stops)
     )
 
@@ -154,7 +156,7 @@ def _bounds(part: Counter, stops: Floats, terms: Terms) -> dict[str, Any]:
         "recall_lower": [
             percent(1.0 - value) if part.positives else NO_NUMBER for value in most_missed.tolist()
         ],
-    } | _assumed(part, dismissed, missed, terms)
+    }
 
 
 def _simultaneous(band: Band, stops: Floats) -> dict[str, Any]:
@@ -193,21 +195,19 @@ def _target_stops(
     return [None if tau is None else int(np.searchsorted(stops, tau)) for tau in chosen]
 
 
-def _assumed(
-    part: Counter, dismissed: NDArray[np.int64], missed: NDArray[np.int64], terms: Terms
-) -> dict[str, Any]:
-    """Return the bounds at the assumed prevalence, if one is set."""
+def _assumed(part: Counter, positives: int, stops: Floats, terms: Terms) -> dict[str, Any]:
+    """Return the bounds at the assumed prevalence, if one is set; `positives` counts incomplete ones too."""
     if terms.assumed_prevalence is None:
         return {}
-    omissions = [
+    omissions = (
         omission_at_prevalence(
             cases=part.cases,
-            positives=part.positives,
+            positives=positives,
             dismissed=int(n),
             positives_dismissed=int(k),
             prevalence=terms.assumed_prevalence,
             delta=terms.delta,
         )
-        for n, k in zip(dismissed, missed, strict=True)
-    ]
+        for n, k in zip(part.dismissed(stops), part.missed(stops), strict=True)
+    )
     return {"assumed_omission": [percent(item.false_omission_rate_upper, 4) for item in omissions]}
