@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import altair as alt
+import band_numbers
 import polars as pl
 import selection_simulation
 import statistics_charts as charts
@@ -47,6 +48,15 @@ def make_numbers(replicates: int, resplits: int, seed: int) -> Iterator[tuple[st
     yield "rebuilt_counts.csv", write_rows(numbers.REBUILT_COLUMNS, numbers.rebuilt_counts())
     yield "float_targets.csv", write_rows(numbers.FLOAT_COLUMNS, numbers.float_targets())
     yield "examples.csv", write_rows(numbers.EXAMPLE_COLUMNS, numbers.examples())
+    yield "band_price.csv", write_rows(band_numbers.PRICE_COLUMNS, band_numbers.price())
+    yield (
+        "band_free.csv",
+        write_rows(band_numbers.FREE_COLUMNS, band_numbers.free_thresholds(replicates, seed)),
+    )
+    yield (
+        "band_failures.csv",
+        write_rows(band_numbers.FAILURE_COLUMNS, band_numbers.failures(replicates, seed)),
+    )
     yield "one_head.csv", write_rows(numbers.ONE_HEAD_COLUMNS, numbers.one_head(replicates, seed))
     points, spreads = numbers.resplit_cohorts(resplits, seed)
     yield "resplits.csv", write_rows(numbers.RESPLIT_COLUMNS, points)

@@ -128,6 +128,69 @@ def _law(folder: Path) -> str:
     return _markdown(header, rows)
 
 
+def _band_price(folder: Path) -> str:
+    rows = [
+        (
+            row["data_set"],
+            _target(row["target"]),
+            f"{row['positives_dismissed']} of {row['dismissed']:,}",
+            *(_share(row[name]) for name in ("bound", "at_a_rank", "at_a_rank_of_five", "at_forty_ranks")),
+        )
+        for row in pl.read_csv(folder / "band_price.csv").to_dicts()
+    ]
+    header = (
+        "closed-loop on", "target", "cancers among the dismissed", "pointwise", "simultaneous",
+        "simultaneous, five configurations", "simultaneous by 40 equal ranks",
+    )  # fmt: skip
+    return _markdown(header, rows)
+
+
+def _band_free(folder: Path) -> str:
+    rows = [
+        (
+            row["data_set"],
+            f"{100 * row['low']:.0f} to {_share(row['high'], 0)}",
+            _share(row["pointwise"]),
+            *(
+                cell
+                for of in ("", "_of_forty")
+                for cell in (
+                    _share(row[f"kept{of}"]),
+                    f"{_share(row[f'lowered{of}'])} at {_share(row[f'lowered_dismissal{of}'], 1)}",
+                )
+            ),
+        )
+        for row in pl.read_csv(folder / "band_free.csv").to_dicts()
+    ]
+    header = (
+        "size", "dismissal", "pointwise", "kept", "lowered, mean dismissal then", "kept, by 40 equal ranks",
+        "lowered, by 40 equal ranks",
+    )  # fmt: skip
+    return _markdown(header, rows)
+
+
+def _band_failures(folder: Path) -> str:
+    rows = [
+        (
+            row["law"],
+            f"{row['cases']:,}",
+            *(_share(row[name] / row["cohorts"]) for name in ("lowered", "kept")),
+            _share(row["pointwise"] / row["pointwise_cohorts"], 1),
+            _share(row["rank_below"] / row["cohorts"], 1),
+        )
+        for row in pl.read_csv(folder / "band_failures.csv").to_dicts()
+    ]
+    header = (
+        "risk by score",
+        "cases",
+        "lowered",
+        "kept",
+        "pointwise",
+        "bound of the rank below, not lowered",
+    )
+    return _markdown(header, rows)
+
+
 def _rebuilt(folder: Path) -> str:
     rows = [
         (f"`{row['way']}`", f"{row['wrong']:,} of {row['pairs']:,}", _share(row["wrong_share"], 1))
@@ -157,6 +220,9 @@ _WRITERS: dict[str, Callable[[Path], str]] = {
     "one_head": _one_head,
     "spreads": _spreads,
     "law": _law,
+    "band_price": _band_price,
+    "band_free": _band_free,
+    "band_failures": _band_failures,
     "rebuilt": _rebuilt,
     "floats": _floats,
 }

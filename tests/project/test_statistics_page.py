@@ -139,6 +139,31 @@ def test_the_sentences_about_exact_sums_quote_the_csv_files() -> None:
     assert max(fixed["worst_failure"]) < 0.01
 
 
+def test_the_sentences_about_free_thresholds_quote_the_csv_files(load: Load) -> None:
+    failures = pl.read_csv(FIGURES / "band_failures.csv")
+    kept = failures["kept"] / failures["cohorts"]
+    pointwise = failures["pointwise"] / failures["pointwise_cohorts"]
+    below = failures["rank_below"] / failures["cohorts"]
+    prices = pl.read_csv(FIGURES / "band_price.csv")
+    free = pl.read_csv(FIGURES / "band_free.csv")
+    smallest = load("trust_cache.statistics.bands").band_ranks(4_797)[0] / 4_797
+    assert not missing(
+        f"U(k, n; delta / {prices['ranks'].unique().item()})",
+        f"down to {percent(smallest, 1)} of the cases",
+        f"over {free['cohorts'][0]:,} cohorts of each size",
+        f"{failures['cohorts'][0]:,} cohorts per law",
+        f"from {failures['pointwise_cohorts'][0]:,} of the cohorts",
+        f"fails in at most {percent(kept.max(), 2)} of the cohorts of any law",
+        f"at some threshold in {percent(pointwise.min(), 1)} to {percent(pointwise.max(), 1)}",
+        f"fails in {percent(below.max(), 1)} of the cohorts",
+    )
+    assert (failures["lowered"] <= failures["kept"]).all()
+    assert kept.max() <= 0.01
+    assert (free["lowered"] < free["lowered_of_forty"]).all()
+    assert ((free["kept"] > free["kept_of_forty"]) | (free["high"] < 0.4)).all()
+    assert (free["kept"] < free["kept_of_forty"]).to_list()[:2] == [True, True]
+
+
 def test_the_published_figures_of_the_law() -> None:
     law = pl.read_csv(FIGURES / "law.csv").filter(pl.col("rule") == "recall")
     found = [round(100 * chance) for chance in law["chance_met"]]
@@ -181,6 +206,7 @@ def test_the_script_makes_every_file_again(tmp_path: Path) -> None:
         "rebuilt_counts",
         "float_targets",
         "examples",
+        "band_price",
     ):
         assert_close(pl.read_csv(out / f"{name}.csv"), pl.read_csv(FIGURES / f"{name}.csv"))
     text = page.read_text(encoding="utf-8")

@@ -82,8 +82,35 @@ def expect_scipys_numbers(visit: Visit, run: Path, certified: Path, configuratio
     assert float(shown["bound"]) == pytest.approx(bound, rel=1e-9)
     assert text(visit, "bound") == percent(bound)
     evaluated = [label for where, _, label in cases if where == "evaluation"]
+    expect_scipys_band(visit, tau, [case[1:] for case in cases if case[0] == "evaluation"])
     assert text(visit, "dismissal") == percent(n / len(evaluated))
     assert text(visit, "recall") == percent(1 - k / sum(evaluated))
+
+
+def expect_scipys_band(visit: Visit, tau: float, cases: list[tuple[float, int]]) -> None:
+    """The simultaneous bounds by their definition: 18 ranks, each with delta / 18 / 5 configurations."""
+    scores = sorted(score for score, _ in cases)
+    places = {(len(scores) - 1) * 5**step // 6**step for step in range(18)}
+
+    def at(threshold: float) -> tuple[int, float]:
+        below = [label for score, label in cases if score < threshold]
+        n, k = len(below), sum(below)
+        return n, 1.0 if k == n else float(beta.isf(0.01 / len(places) / 5, k + 1, n - k))
+
+    ranks = sorted(scores[place] for place in places)
+    n = sum(score < tau for score in scores)
+    kept = lowered = None
+    if above := [rank for rank in ranks if rank >= tau]:
+        rank_n, bound = at(above[0])
+        kept = min(1.0, bound * rank_n / n) if n else 1.0
+    if below := [rank for rank in ranks if rank <= tau]:
+        lowered = at(below[-1])[1]
+        assert f"{float(text(visit, 'lowered-tau')):.6g}" == f"{below[-1]:.6g}"
+    shown = [
+        visit.page.locator(f"#{name}").get_attribute("value") or "" for name in ("simultaneous", "lowered")
+    ]
+    assert float(shown[0]) == pytest.approx(1.0 if kept is None else kept, rel=1e-9)
+    assert shown[1] == "" if lowered is None else float(shown[1]) == pytest.approx(lowered, rel=1e-9)
 
 
 def test_it_is_silent_and_asks_for_nothing(visit: Visitor, page_file: Path) -> None:
@@ -142,7 +169,11 @@ def test_another_threshold_has_the_bound_of_scipy_and_is_not_certified(
         expect_scipys_numbers(opened, run, certified, "closed-loop")
     threshold.fill(str(last // 2))
     assert text(opened, "status") == "explored, not certified"
-    assert "if this threshold had been fixed in advance" in text(opened, "state-text")
+    state = text(opened, "state-text")
+    assert (
+        f"at most {text(opened, 'simultaneous')} of those have cancer, whatever threshold you choose" in state
+    )
+    assert f"{text(opened, 'bound')} if this threshold had been fixed beforehand" in state
 
 
 def test_the_target_moves_the_threshold_by_the_rule_on_search(
@@ -301,7 +332,7 @@ def test_dark_mode_turns_charts_too(visit: Visitor, page_file: Path) -> None:
 def test_print_keeps_the_explored_state_and_drops_the_controls(visit: Visitor, page_file: Path) -> None:
     opened = visit(page_file, color_scheme="dark")
     opened.draw_everything()
-    opened.page.locator("#threshold").fill("40")
+    opened.page.locator("#threshold").fill("41")
     state = text(opened, "state-text")
     opened.page.emulate_media(media="print")
     expect(opened.page.locator("#controls")).to_be_hidden()

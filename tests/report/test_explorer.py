@@ -1,5 +1,6 @@
 """Laws of the explorer: every number is the library's, at every stop; no positive falls between two stops."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from trust_cache.certificate.certify import certify
 from trust_cache.certificate.evidence import Evidence, Options, gather
 from trust_cache.certificate.points import Threshold, count, describe
 from trust_cache.report.explorer import explorer_document, explorer_targets, slider_stops
+from trust_cache.statistics.bands import simultaneous_band
 from trust_cache.statistics.thresholds import select_threshold
 
 TARGETS = (0.98, 0.9)
@@ -52,7 +54,6 @@ def test_no_positive_falls_between_two_stops(evidence: Evidence) -> None:
 def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> None:
     cohort, split, terms = evidence.cohort, evidence.certification.split, evidence.terms
     document = explorer_document(evidence)
-    parts = document["parts"]
     for index, series in enumerate(document["series"]):
         scores, labels = (values[split.evaluation] for values in (cohort.scores[index], cohort.labels))
         searched = cohort.scores[index][split.search]
@@ -65,15 +66,55 @@ def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> No
             assert series["bound_text"][stop] == percent(point.bound)
             assert series["dismissal"][stop] == percent(point.dismissal)
             assert series["omission"][stop] == percent(point.false_omission_rate)
-            assert parts["evaluation"]["recall"][missed] == percent(point.recall)
-            assert parts["evaluation"]["recall_lower"][missed] == percent(point.recall_lower)
+            assert series["recall"][stop] == percent(point.recall)
+            assert series["recall_lower"][stop] == percent(point.recall_lower)
             assert series["assumed_omission"][stop] == percent(point.assumed_false_omission_rate_upper, 4)
             below = count(searched, cohort.labels[split.search], tau)
             assert series["search_dismissed"][stop] == below.dismissed
             assert series["search_missed"][stop] == below.positives_dismissed
+            assert series["search_recall"][stop] == percent(1 - below.positives_dismissed / below.positives)
+            assert series["missed_per_1000"][stop] == f"{1000 * missed / point.cases:.2f}"
             assert float(series["saved"][stop]) + float(series["reviewed"][stop]) == pytest.approx(
                 1000, abs=0.11
             )
+
+
+def test_the_simultaneous_bound_is_that_of_a_band_at_a_share_for_each_configuration(
+    evidence: Evidence,
+) -> None:
+    cohort, members = evidence.cohort, evidence.certification.split.evaluation
+    for index, series in enumerate(explorer_document(evidence)["series"]):
+        scores = cohort.scores[index][members]
+        band = simultaneous_band(scores, cohort.labels[members], evidence.terms.delta / 2)
+        assert {rank.threshold for rank in band.ranks} <= set(series["tau"])
+        assert series["simultaneous"] == band.keep(series["tau"]).tolist()
+        assert series["simultaneous_text"] == [percent(value) for value in series["simultaneous"]]
+        assert all(np.array(series["simultaneous"]) >= np.array(series["bound"]))
+        assert None in series["lowered"]
+        for tau, lowered in zip(series["tau"], series["lowered"], strict=True):
+            rank = band.lower(tau)
+            if rank is None:
+                assert lowered is None
+            else:
+                assert series["tau"][lowered] == rank.threshold
+                assert series["simultaneous"][lowered] == rank.bound
+
+
+def test_cases_without_a_score_are_behind_no_number_of_the_band(evidence: Evidence) -> None:
+    """As if they were not among the evaluation cases; no stop is where they would have been."""
+    cohort, index = evidence.cohort, 0
+    scores = cohort.scores[index].copy()
+    lost = np.flatnonzero(evidence.certification.split.evaluation)[::7]
+    scores[lost] = np.nan
+    broken = replace(evidence, cohort=replace(cohort, scores=(scores, cohort.scores[1])))
+    left = evidence.certification.split.evaluation & np.isfinite(scores)
+    stops = slider_stops(broken.cohort, index, [])
+    assert np.all(np.isfinite(stops))
+    assert set(stops[:-1]) <= set(scores[np.isfinite(scores)])
+    band = simultaneous_band(scores[left], cohort.labels[left], evidence.terms.delta / 2)
+    series = explorer_document(broken)["series"][index]
+    assert series["simultaneous"] == band.keep(series["tau"]).tolist()
+    assert max(series["dismissed"]) == np.count_nonzero(left)
 
 
 def test_images_are_those_below_the_case_threshold(evidence: Evidence) -> None:

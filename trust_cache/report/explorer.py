@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from trust_cache.base.text_tables import NO_NUMBER, confidence, percent, whole_percent
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
-from trust_cache.certificate.points import Terms, choose_threshold
+from trust_cache.certificate.points import Point, Terms, choose_threshold
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.figures.curves import Counter
+from trust_cache.statistics.bands import Band, simultaneous_band
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
 
@@ -20,18 +21,20 @@ OTHER_STOPS = 200  # at even ranks, in addition to those at positives
 _LOWEST_TARGET_STEP, _TARGET_STEPS = 160, 200  # targets from 80 % to 100 % in steps of half a percent
 
 
-def slider_stops(cohort: Cohort, index: int, certified: Sequence[float]) -> Floats:
+def slider_stops(cohort: Cohort, index: int, further: Sequence[float]) -> Floats:
     """Return the thresholds where the slider stops, ascending.
 
     These are every positive's score (the last threshold that keeps it), the next score above (the first that
-    dismisses it), every certified threshold, both ends, and others at even ranks.
+    dismisses it), the `further` ones (certified thresholds and ranks of the band), both ends, and others at
+    even ranks. Incomplete cases have no score.
     """
-    scores = np.unique(cohort.scores[index])
+    complete = np.isfinite(cohort.scores[index])
+    scores = np.unique(cohort.scores[index][complete])
     above_all = np.nextafter(scores[-1], np.inf)
-    positives = np.unique(cohort.scores[index][cohort.labels == 1])
+    positives = np.unique(cohort.scores[index][complete & (cohort.labels == 1)])
     following = np.append(scores, above_all)[np.searchsorted(scores, positives, side="right")]
     ranks = np.linspace(0, scores.size - 1, min(OTHER_STOPS, scores.size)).astype(np.int64)
-    return np.unique(np.concatenate([scores[ranks], positives, following, certified, [above_all]]))
+    return np.unique(np.concatenate([scores[ranks], positives, following, further, [above_all]]))
 
 
 def explorer_targets(certified: Sequence[float]) -> list[float]:
@@ -54,69 +57,119 @@ def explorer_document(evidence: Evidence) -> dict[str, Any]:
         "assumed": None if assumed is None else whole_percent(assumed),
         "targets": [whole_percent(target) for target in targets],
         "parts": {
-            part: _by_misses(int(np.count_nonzero(of_part)), of_part.size, evidence.terms.delta)
+            part: {"cases": f"{of_part.size:,}", "positives": f"{np.count_nonzero(of_part):,}"}
             for part, of_part in labels.items()
         },
         "series": [_series(evidence, index, targets) for index in range(len(cohort.configurations))],
     }
 
 
-def _by_misses(positives: int, cases: int, delta: float) -> dict[str, Any]:
-    """Return the numbers that depend only on how many cancers are missed."""
-    misses = np.arange(positives + 1)
-    lower = 1.0 - np.asarray(clopper_pearson_upper(misses, positives, delta))
-    return {
-        "cases": f"{cases:,}",
-        "size": cases,
-        "positives": f"{positives:,}",
-        "recall": [percent(float(1.0 - k / positives)) for k in misses],
-        "recall_lower": [percent(float(value)) for value in lower],
-        "missed_per_1000": [f"{1000 * int(k) / cases:.2f}" for k in misses],
-    }
-
-
 def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[str, Any]:
-    cohort, terms, split = evidence.cohort, evidence.terms, evidence.certification.split
+    cohort, split = evidence.cohort, evidence.certification.split
     name = cohort.configurations[index]
     points = [point for point in evidence.certification.points if point.configuration == name]
-    stops = slider_stops(cohort, index, [point.tau for point in points if point.tau is not None])
-    search, evaluation = (
+    band = _band(evidence, index)
+    certified = [point.tau for point in points if point.tau is not None]
+    stops = slider_stops(cohort, index, [*certified, *(rank.threshold for rank in band.ranks)])
+    behind = _behind_bounds(evidence)
+    search, evaluation, bounded = (
         Counter.of(cohort.scores[index][members], cohort.labels[members])
-        for members in (split.search, split.evaluation)
+        for members in (split.search, split.evaluation, behind)
     )
-    dismissed, missed = evaluation.dismissed(stops), evaluation.missed(stops)
-    bound = np.asarray(clopper_pearson_upper(missed, dismissed, terms.delta))
-    searched = search.dismissed(stops)
     document = {
         "name": name_of(name),
         "tau": stops.tolist(),
         "tau_text": [f"{tau:.6g}" for tau in stops],
-        "search_dismissed": searched.tolist(),
-        "search_missed": search.missed(stops).tolist(),
-        "search_dismissal": _shares(searched, search.cases),
+        "image_dismissal": _image_dismissal(evidence, index, stops),
+        "targets": _target_stops(evidence, index, targets, stops),
+        "certified": [_certified(point, stops) for point in points],
+    }
+    return (
+        document
+        | {f"search_{key}": values for key, values in _counted(search, stops).items()}
+        | _counted(evaluation, stops)
+        | _evaluated(evaluation, stops)
+        | _bounds(bounded, stops, evidence.terms)
+        | _assumed(bounded, int(np.count_nonzero(cohort.labels[behind])), stops, evidence.terms)
+        | _simultaneous(band, stops)
+    )
+
+
+def _behind_bounds(evidence: Evidence) -> NDArray[np.bool_]:
+    """Mark the evaluation cases behind the bounds."""
+    return evidence.certification.split.evaluation
+
+
+def _band(evidence: Evidence, index: int) -> Band:
+    """Return the bounds of a configuration at all thresholds at once; the configurations share delta."""
+    cohort = evidence.cohort
+    members = _behind_bounds(evidence) & np.isfinite(cohort.scores[index])
+    delta = evidence.terms.delta / len(cohort.configurations)
+    return simultaneous_band(cohort.scores[index][members], cohort.labels[members], delta)
+
+
+def _certified(point: Point, stops: Floats) -> dict[str, Any]:
+    return {
+        "stop": None if point.tau is None else int(np.searchsorted(stops, point.tau)),
+        "target": whole_percent(point.target),
+        "certified": bool(point.met),
+        "status": "certified" if point.met else "target not met",
+        "reason": point.reason,
+    }
+
+
+def _counted(part: Counter, stops: Floats) -> dict[str, Any]:
+    """Return what both subsets show at each stop."""
+    dismissed, missed = part.dismissed(stops), part.missed(stops)
+    return {
+        "positives": f"{part.positives:,}",
         "dismissed": dismissed.tolist(),
         "missed": missed.tolist(),
-        "dismissal": _shares(dismissed, evaluation.cases),
-        "saved": [f"{1000 * int(n) / evaluation.cases:.1f}" for n in dismissed],
-        "reviewed": [f"{1000 * (evaluation.cases - int(n)) / evaluation.cases:.1f}" for n in dismissed],
+        "dismissal": _shares(dismissed, part.cases),
+        "recall": [
+            percent(1.0 - k / part.positives) if part.positives else NO_NUMBER for k in missed.tolist()
+        ],
+    }
+
+
+def _evaluated(part: Counter, stops: Floats) -> dict[str, Any]:
+    """Return what the evaluation subset shows besides, without a bound."""
+    dismissed, missed = part.dismissed(stops), part.missed(stops)
+    return {
+        "saved": [f"{1000 * int(n) / part.cases:.1f}" for n in dismissed],
+        "reviewed": [f"{1000 * (part.cases - int(n)) / part.cases:.1f}" for n in dismissed],
+        "missed_per_1000": [f"{1000 * int(k) / part.cases:.2f}" for k in missed],
         "omission": [
             percent(int(k) / int(n)) if n else NO_NUMBER for k, n in zip(missed, dismissed, strict=True)
         ],
+    }
+
+
+def _bounds(part: Counter, stops: Floats, terms: Terms) -> dict[str, Any]:
+    """Return the pointwise bounds at each stop: valid for a threshold fixed beforehand."""
+    dismissed, missed = part.dismissed(stops), part.missed(stops)
+    bound = np.asarray(clopper_pearson_upper(missed, dismissed, terms.delta))
+    most_missed = np.asarray(clopper_pearson_upper(missed, part.positives, terms.delta))
+    return {
         "bound": bound.tolist(),
-        "bound_text": [percent(float(value)) for value in bound],
-        "image_dismissal": _image_dismissal(evidence, index, stops),
-        "targets": _target_stops(evidence, index, targets, stops),
-        "certified": [
-            {
-                "stop": None if point.tau is None else int(np.searchsorted(stops, point.tau)),
-                "target": whole_percent(point.target),
-                "met": bool(point.met),
-                "reason": point.reason,
-            }
-            for point in points
+        "bound_text": [percent(value) for value in bound.tolist()],
+        "recall_lower": [
+            percent(1.0 - value) if part.positives else NO_NUMBER for value in most_missed.tolist()
         ],
     }
-    return document | _assumed(evaluation, dismissed, missed, terms)
+
+
+def _simultaneous(band: Band, stops: Floats) -> dict[str, Any]:
+    """Return the bounds that hold at all stops at once, and the stop of the rank to lower each one to."""
+    kept = band.keep(stops)
+    lowered = [band.lower(tau) for tau in stops.tolist()]
+    return {
+        "simultaneous": kept.tolist(),
+        "simultaneous_text": [percent(value) for value in kept.tolist()],
+        "lowered": [
+            None if rank is None else int(np.searchsorted(stops, rank.threshold)) for rank in lowered
+        ],
+    }
 
 
 def _shares(counts: NDArray[np.int64], of: int) -> list[str]:
@@ -142,24 +195,19 @@ def _target_stops(
     return [None if tau is None else int(np.searchsorted(stops, tau)) for tau in chosen]
 
 
-def _assumed(
-    evaluation: Counter, dismissed: NDArray[np.int64], missed: NDArray[np.int64], terms: Terms
-) -> dict[str, Any]:
-    """Return the bounds at the assumed prevalence, if one is set."""
+def _assumed(part: Counter, positives: int, stops: Floats, terms: Terms) -> dict[str, Any]:
+    """Return the bounds at the assumed prevalence, if one is set; `positives` counts incomplete ones too."""
     if terms.assumed_prevalence is None:
         return {}
-    omissions = [
+    omissions = (
         omission_at_prevalence(
-            cases=evaluation.cases,
-            positives=evaluation.positives,
+            cases=part.cases,
+            positives=positives,
             dismissed=int(n),
             positives_dismissed=int(k),
             prevalence=terms.assumed_prevalence,
             delta=terms.delta,
         )
-        for n, k in zip(dismissed, missed, strict=True)
-    ]
-    return {
-        "assumed_omission": [percent(item.false_omission_rate_upper, 4) for item in omissions],
-        "assumed_missed": [f"{item.missed_per_1000_upper:.4g}" for item in omissions],
-    }
+        for n, k in zip(part.dismissed(stops), part.missed(stops), strict=True)
+    )
+    return {"assumed_omission": [percent(item.false_omission_rate_upper, 4) for item in omissions]}

@@ -17,36 +17,41 @@
 
   function showStatus() {
     const here = series().certified.filter((point) => point.stop === state.stop);
-    const met = here.some((point) => point.met);
-    const names = here.map((point) => point.target + " target " + (point.met ? "met" : "not met"));
-    at("status").className = "chip " + (met ? "met" : "unmet");
-    set("status", here.length === 0 ? "explored, not certified" : met ? "certified" : "N/A: target not met");
+    const shown = here.find((point) => point.certified) ?? here[0];
+    const names = here.map((point) => point.target + " target: " + point.status);
+    at("status").className = "chip " + (shown?.certified ? "met" : "unmet");
+    set("status", shown === undefined ? "explored, not certified" : (shown.certified ? "" : "N/A: ") + shown.status);
     set("state-text", series().name + ", threshold " + series().tau_text[state.stop]
       + (here.length ? " (" + names.join(", ") + ")" : "") + ". "
       + series().dismissal[state.stop] + " dismissed; with " + cohort().confidence + " confidence at most "
-      + series().bound_text[state.stop] + " of those have cancer"
-      + (here.length ? "." : ", if this threshold had been fixed in advance."));
+      + (here.length ? series().bound_text[state.stop] + " of those have cancer."
+        : series().simultaneous_text[state.stop] + " of those have cancer, whatever threshold you choose; "
+          + series().bound_text[state.stop] + " if this threshold had been fixed beforehand."));
     document.querySelectorAll("#jumps button").forEach((button) => {
       button.setAttribute("aria-pressed", String(button.dataset.stop === String(state.stop)));
     });
   }
 
   function showNumbers() {
-    const s = series(), i = state.stop, { search, evaluation } = cohort().parts;
+    const s = series(), i = state.stop, lowered = s.lowered[i];
     set("search-dismissed", grouped(s.search_dismissed[i]), s.search_dismissed[i]);
     set("search-dismissal", s.search_dismissal[i]);
-    set("search-missed", s.search_missed[i] + " of " + search.positives, s.search_missed[i]);
-    set("search-recall", search.recall[s.search_missed[i]]);
+    set("search-missed", s.search_missed[i] + " of " + s.search_positives, s.search_missed[i]);
+    set("search-recall", s.search_recall[i]);
     set("dismissed", grouped(s.dismissed[i]), s.dismissed[i]);
     set("dismissal", s.dismissal[i]);
-    set("missed", s.missed[i] + " of " + evaluation.positives, s.missed[i]);
-    set("recall", evaluation.recall[s.missed[i]]);
-    set("recall-lower", evaluation.recall_lower[s.missed[i]]);
+    set("missed", s.missed[i] + " of " + s.positives, s.missed[i]);
+    set("recall", s.recall[i]);
+    set("recall-lower", s.recall_lower[i]);
     set("omission", s.omission[i]);
     set("bound", s.bound_text[i], s.bound[i]);
+    set("simultaneous", s.simultaneous_text[i], s.simultaneous[i]);
+    set("lowered-tau", lowered === null ? "a rank (none below)" : s.tau_text[lowered]);
+    set("lowered", lowered === null ? "—" : s.simultaneous_text[lowered] + " (" + s.dismissal[lowered] + " dismissed)",
+      lowered === null ? "" : s.simultaneous[lowered]);
     set("reviewed", s.reviewed[i]);
     set("saved", s.saved[i]);
-    set("missed-per-1000", evaluation.missed_per_1000[s.missed[i]]);
+    set("missed-per-1000", s.missed_per_1000[i]);
     at("image-row").hidden = s.image_dismissal === null;
     if (s.image_dismissal !== null) set("image-dismissal", s.image_dismissal[i]);
     at("assumed-row").hidden = cohort().assumed === null;
@@ -114,9 +119,9 @@
     at("jumps").replaceChildren(...s.certified.map((point) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = point.target + " target" + (point.met ? "" : " (N/A)");
+      button.textContent = point.target + " target" + (point.certified ? "" : " (N/A)");
       button.disabled = point.stop === null;
-      button.title = point.reason === null ? "target met" : point.reason;
+      button.title = point.reason === null ? point.status : point.reason;
       button.dataset.stop = String(point.stop);
       button.addEventListener("click", () => goTo(point));
       return button;
