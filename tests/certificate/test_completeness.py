@@ -15,6 +15,7 @@ from trust_cache.certificate.certified_folder import INCOMPLETE, render
 from trust_cache.certificate.points import count
 from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.certificate.verify import verify
+from trust_cache.statistics.bands import simultaneous_band
 from trust_cache.statistics.thresholds import allowed_misses
 
 PROJECTIONS = pl.DataFrame(
@@ -254,3 +255,24 @@ def test_verify_recomputes_protocol_limit_and_status(scores: MakeScores, tmp_pat
             assert field in {item.field for item in outcome.disagreements}
     certificate.write_text(text.replace('"review_warnings": true', '"review_warnings": 3'))
     assert "protocol" in {item.field for item in verify(certificate, path).disagreements}
+
+
+def test_the_band_of_complete_evaluation_cases(scores: MakeScores) -> None:
+    table = without(
+        scores(images=2, configurations=("a", "b")), [f"{case:05d}_0" for case in range(0, 400, 3)]
+    )
+    result = certify(table, band=True)
+    rows = pl.read_csv(render(result)["band.csv"])
+    assert rows["configuration"].unique().sort().to_list() == ["a", "b"]
+    assert len(result.bands) == 2
+    for index, band in enumerate(result.bands):
+        members = result.split.evaluation & result.cohort.complete(index)
+        expected = simultaneous_band(
+            result.cohort.scores[index][members], result.cohort.labels[members], 0.01 / 2
+        )
+        assert band.ranks == expected.ranks
+        written = rows.filter(pl.col("configuration") == result.cohort.configurations[index])
+        assert written["bound"].to_list() == [rank.bound for rank in band.ranks]
+    flat = certify(table.with_columns(score=pl.lit(0.5)), band=True)
+    assert pl.read_csv(render(flat)["band.csv"]).is_empty()
+    assert "band.csv" not in render(certify(table))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.report.material import make_run
@@ -11,7 +12,7 @@ from trust_cache.base.text_tables import percent, whole_percent
 from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.evidence import Evidence, Options, gather
-from trust_cache.certificate.points import Threshold, count, describe
+from trust_cache.certificate.points import Threshold, count, evaluate
 from trust_cache.report.explorer import explorer_document, explorer_targets, slider_stops
 from trust_cache.statistics.bands import simultaneous_band
 from trust_cache.statistics.thresholds import select_threshold
@@ -23,6 +24,22 @@ TARGETS = (0.98, 0.9)
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     run = make_run(tmp_path_factory.mktemp("made") / "run", configurations=("ce", "closed-loop"), cases=700)
     (found,) = gather([run], Options(targets=TARGETS, prevalence=0.005))
+    return found
+
+
+@pytest.fixture(scope="module")
+def incomplete(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Some images have no score, and every patient has two cases."""
+    run = make_run(tmp_path_factory.mktemp("made") / "run", configurations=("ce", "closed-loop"), cases=700)
+    file = run / "scores.csv"
+    table = pl.read_csv(file, infer_schema=False)
+    lost = pl.Series(np.random.default_rng(0).random(table.height) < 0.03)
+    patient = (pl.col("case_id").cast(pl.Int64) // 2).cast(pl.String)
+    score = pl.when(lost).then(None).otherwise(pl.col("score"))
+    table.with_columns(score=score, patient_id=patient).write_csv(file)
+    (found,) = gather([run], Options(targets=TARGETS, prevalence=0.005))
+    assert found.certification.points[0].incomplete_positives
+    assert found.certification.points[0].set_aside
     return found
 
 
@@ -51,15 +68,15 @@ def test_no_positive_falls_between_two_stops(evidence: Evidence) -> None:
         assert np.diff(series["missed"]).max() <= ties.max()
 
 
-def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> None:
+@pytest.mark.parametrize("name", ["evidence", "incomplete"])
+def test_every_number_at_every_stop_is_that_of_a_point(name: str, request: pytest.FixtureRequest) -> None:
+    evidence: Evidence = request.getfixturevalue(name)
     cohort, split, terms = evidence.cohort, evidence.certification.split, evidence.terms
     document = explorer_document(evidence)
     for index, series in enumerate(document["series"]):
-        scores, labels = (values[split.evaluation] for values in (cohort.scores[index], cohort.labels))
-        searched = cohort.scores[index][split.search]
         for stop, tau in enumerate(series["tau"]):
-            threshold = Threshold("", 0.98, tau, 0, 0, 1)
-            point = describe(count(scores, labels, tau), threshold, terms)
+            threshold = Threshold("", 0.98, tau, 0, 0, 0, None, 0)
+            point = evaluate(cohort, split, index, threshold, terms)
             missed = series["missed"][stop]
             assert (series["dismissed"][stop], missed) == (point.dismissed, point.positives_dismissed)
             assert series["bound"][stop] == point.bound
@@ -69,10 +86,12 @@ def test_every_number_at_every_stop_is_that_of_a_point(evidence: Evidence) -> No
             assert series["recall"][stop] == percent(point.recall)
             assert series["recall_lower"][stop] == percent(point.recall_lower)
             assert series["assumed_omission"][stop] == percent(point.assumed_false_omission_rate_upper, 4)
-            below = count(searched, cohort.labels[split.search], tau)
+            below = count(cohort, index, split.search, tau)
             assert series["search_dismissed"][stop] == below.dismissed
             assert series["search_missed"][stop] == below.positives_dismissed
-            assert series["search_recall"][stop] == percent(1 - below.positives_dismissed / below.positives)
+            assert series["search_recall"][stop] == percent(
+                1 - below.positives_dismissed / below.complete_positives
+            )
             assert series["missed_per_1000"][stop] == f"{1000 * missed / point.cases:.2f}"
             assert float(series["saved"][stop]) + float(series["reviewed"][stop]) == pytest.approx(
                 1000, abs=0.11

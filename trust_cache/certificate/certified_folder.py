@@ -31,6 +31,7 @@ OWN = frozenset(
         INCOMPLETE, BAND,
     }
 )  # fmt: skip
+_BAND_COLUMNS = ("configuration", "threshold", "dismissed", "positives_dismissed", "bound", "share")
 MAXIMUM = "maximum"  # a case's score is the maximum over its images'
 
 _RESPLIT_KEYS = (
@@ -205,7 +206,7 @@ def render(certification: Certification) -> dict[str, bytes]:
             for name, band in zip(certification.cohort.configurations, certification.bands, strict=True)
             for row in band.rows()
         ]
-        files[BAND] = write_rows(tuple(of_bands[0]), of_bands)
+        files[BAND] = write_rows(_BAND_COLUMNS, of_bands)
     if certification.subgroups:
         files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), document["subgroups"])
     if certification.resplits:

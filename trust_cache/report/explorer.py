@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.text_tables import NO_NUMBER, confidence, percent, whole_percent
+from trust_cache.certificate.certify import draw_bands
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point, Terms, choose_threshold
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.figures.curves import Counter
-from trust_cache.statistics.bands import Band, simultaneous_band
+from trust_cache.statistics.bands import Band
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
 
@@ -28,7 +29,7 @@ def slider_stops(cohort: Cohort, index: int, further: Sequence[float]) -> Floats
     dismisses it), the `further` ones (certified thresholds and ranks of the band), both ends, and others at
     even ranks. Incomplete cases have no score.
     """
-    complete = np.isfinite(cohort.scores[index])
+    complete = cohort.complete(index)
     scores = np.unique(cohort.scores[index][complete])
     above_all = np.nextafter(scores[-1], np.inf)
     positives = np.unique(cohort.scores[index][complete & (cohort.labels == 1)])
@@ -60,15 +61,17 @@ def explorer_document(evidence: Evidence) -> dict[str, Any]:
             part: {"cases": f"{of_part.size:,}", "positives": f"{np.count_nonzero(of_part):,}"}
             for part, of_part in labels.items()
         },
-        "series": [_series(evidence, index, targets) for index in range(len(cohort.configurations))],
+        "series": [
+            _series(evidence, index, targets, band)
+            for index, band in enumerate(draw_bands(cohort, split, evidence.terms.delta))
+        ],
     }
 
 
-def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[str, Any]:
+def _series(evidence: Evidence, index: int, targets: Sequence[float], band: Band) -> dict[str, Any]:
     cohort, split = evidence.cohort, evidence.certification.split
     name = cohort.configurations[index]
     points = [point for point in evidence.certification.points if point.configuration == name]
-    band = _band(evidence, index)
     certified = [point.tau for point in points if point.tau is not None]
     stops = slider_stops(cohort, index, [*certified, *(rank.threshold for rank in band.ranks)])
     behind = _behind_bounds(evidence)
@@ -96,24 +99,17 @@ def _series(evidence: Evidence, index: int, targets: Sequence[float]) -> dict[st
 
 
 def _behind_bounds(evidence: Evidence) -> NDArray[np.bool_]:
-    """Mark the evaluation cases behind the bounds."""
-    return evidence.certification.split.evaluation
-
-
-def _band(evidence: Evidence, index: int) -> Band:
-    """Return the bounds of a configuration at all thresholds at once; the configurations share delta."""
-    cohort = evidence.cohort
-    members = _behind_bounds(evidence) & np.isfinite(cohort.scores[index])
-    delta = evidence.terms.delta / len(cohort.configurations)
-    return simultaneous_band(cohort.scores[index][members], cohort.labels[members], delta)
+    """Mark the evaluation cases behind the bounds: one per patient."""
+    split = evidence.certification.split
+    return split.evaluation & split.drawn
 
 
 def _certified(point: Point, stops: Floats) -> dict[str, Any]:
     return {
         "stop": None if point.tau is None else int(np.searchsorted(stops, point.tau)),
         "target": whole_percent(point.target),
-        "certified": bool(point.met),
-        "status": "certified" if point.met else "target not met",
+        "certified": point.certified,
+        "status": point.status,
         "reason": point.reason,
     }
 
