@@ -1,0 +1,98 @@
+"""The same examinations by way of extract and certify, and by way of triage: the same are dismissed."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.clinic.dicom_files import PROJECTIONS, content, tags_of
+from tests.clinic.triage_material import SETTINGS, place_model, tiny_head, tiny_model
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.feature_rows import load_rows
+from trust_cache.certificate.certify import certify
+from trust_cache.certificate.score_table import check_scores
+from trust_cache.clinic.certify_model import scores_table
+from trust_cache.clinic.model_scoring import score_cache
+from trust_cache.clinic.triage import TriageSettings, triage
+from trust_cache.images.preprocess import preprocess
+from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS
+
+CASES = 320
+# Every sixth case is damaged, in these ways by turns; the last two are allowed by the protocol.
+WAYS = (
+    *BROKEN_KINDS, "no path", "no row", "unknown projection", "unexpected projection", "header of another side",
+    "two of one projection", "small letters",
+)  # fmt: skip
+ALLOWED = ("two of one projection", "small letters")
+
+
+def write_examinations(folder: Path) -> dict[str, str]:
+    """Write the DICOMs and their manifest; return the way in which each damaged case is."""
+    ways, rows = {}, []
+    for case in range(CASES):
+        name = f"{case:04d}"
+        way = WAYS[case // 6 % len(WAYS)] if case % 6 == 0 else None
+        if way is not None:
+            ways[name] = way
+        for projection in PROJECTIONS:
+            if projection != "R-CC":
+                rows.append(_write(folder, case, projection, None))
+            elif way != "no row":
+                rows.append(_write(folder, case, projection, way))
+        if way in ("unexpected projection", "two of one projection"):
+            more = _write(folder, case, "R-CC", None, "more")
+            rows.append(more | {"projection": "ML"} if way == "unexpected projection" else more)
+    pl.DataFrame(rows).write_csv(folder / "manifest.csv")
+    return ways
+
+
+def _write(folder: Path, case: int, projection: str, way: str | None, more: str = "") -> dict[str, object]:
+    path = folder / f"{case:04d}" / f"{projection}{more}.dcm"
+    path.parent.mkdir(exist_ok=True)
+    tags = tags_of(str(case), projection, more or "1")
+    if way == "header of another side":
+        tags = tags_of(str(case), projection, laterality="L")
+    found = content(case, projection, tags=tags, broken=way if way in BROKEN_KINDS else None)
+    if found is not None:
+        path.write_bytes(found)
+    row = {
+        "image_id": f"{case:04d}/{projection}{more}",
+        "case_id": f"{case:04d}",
+        "label": int(case % 5 == 0 and projection == "L-CC"),
+        "laterality": projection[0],
+        "projection": projection[2:],
+        "path": str(path),
+    }
+    changes: dict[str, dict[str, object]] = {
+        "no path": {"path": None},
+        "unknown projection": {"projection": None},
+        "small letters": {"projection": "cc"},
+    }
+    return row | changes.get(way or "", {})
+
+
+@pytest.mark.slow
+def test_certify_and_triage_dismiss_the_same_cases(tmp_path: Path) -> None:
+    ways = write_examinations(tmp_path)
+    done = preprocess(tmp_path / "manifest.csv", tmp_path / "png", workers=2)
+    assert done.failures
+    extract(tmp_path / "png" / "manifest.csv", tmp_path / "cache.zarr", SETTINGS)
+    cache = open_cache(tmp_path / "cache.zarr")
+    scored = score_cache(cache, load_rows(cache), tiny_head())
+    scores = check_scores(scores_table(cache, scored, "closed-loop"))
+    certification = certify(scores, protocol="screening", targets=[0.5])
+    cohort = certification.cohort
+    stopped = {way for name, way in ways.items() if np.isnan(cohort.scores[0][int(name)])}
+    assert stopped == set(WAYS) - set(ALLOWED)
+    assert int(np.count_nonzero(~cohort.complete(0))) == sum(way not in ALLOWED for way in ways.values())
+    for tau in (certification.points[0].tau, 0.999):  # the certified threshold, and one above every score
+        assert tau is not None
+        model = place_model(tmp_path / f"model {tau}", tiny_model(tmp_path / "cache.zarr", tau))
+        listed = triage(tmp_path / "manifest.csv", model, tmp_path / f"{tau}.csv", TriageSettings(workers=2))
+        by_triage = {row.case_id for row in listed.rows if row.decision == "dismiss"}
+        by_certify = set(cohort.case_ids.filter(pl.Series(cohort.scores[0] < tau)))
+        assert len(listed.rows) == cohort.cases == CASES
+        assert by_triage == by_certify
+        assert by_triage
