@@ -54,7 +54,7 @@ def test_round_trip(out: Path) -> None:
     assert cache.fingerprint == FINGERPRINT
     assert cache.source == str(out)
     assert cache.done.all()
-    assert not cache.pending.any() and not cache.failed.any()
+    assert not (cache.pending | cache.failed).any()
 
 
 def test_the_manifest_comes_back_as_it_was(out: Path) -> None:

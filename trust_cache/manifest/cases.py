@@ -186,8 +186,8 @@ class IncompleteCases:
         verb = "is" if self.incomplete == 1 else "are"
         return (
             f"{self.failed_images:,} of {counted(self.images, 'image')} failed: {self.incomplete:,} of"
-            f" {counted(self.cases, 'case')} {verb} incomplete, {self.incomplete_positives:,} of them positive;"
-            f" an incomplete case keeps its label and is always reviewed. List: {listed}"
+            f" {counted(self.cases, 'case')} {verb} incomplete, {self.incomplete_positives:,} of them"
+            f" positive; an incomplete case keeps its label and is always reviewed. List: {listed}"
         )
 
 
