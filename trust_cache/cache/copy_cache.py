@@ -75,7 +75,8 @@ def subset_cache(source: Source, out: Source, where: Filter | None = None) -> Ca
 
     chosen = _with_case_labels(cache.manifest)[kept]
     with _create_like(cache, out, chosen) as writer:
-        reasons = [row for row in read_failures(source) if row.image_id in set(chosen["image_id"])]
+        ids = set(chosen["image_id"])
+        reasons = [row for row in read_failures(source) if row.image_id in ids]
         if reasons:
             write_failures(out, reasons)
         for shard in range(writer.layout.shards):
