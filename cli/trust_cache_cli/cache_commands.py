@@ -152,7 +152,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def _warn_of_failed(cache: "Cache") -> None:
-    from trust_cache.cache.failed_images import failed_warning
+    from trust_cache.cache.cache_reader import failed_warning
 
     warning = failed_warning(cache)
     warn([] if warning is None else [warning])

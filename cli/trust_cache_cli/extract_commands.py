@@ -159,8 +159,7 @@ class _Progress:
 
 
 def _say_run(run: "ExtractRun", meter: "Meter") -> None:
-    from trust_cache.cache.cache_reader import open_cache
-    from trust_cache.cache.failed_images import failed_warning
+    from trust_cache.cache.cache_reader import failed_warning, open_cache
 
     if run.identity.random:
         warn([f"{run.out}: random weights: the features are meaningless"])

@@ -12,10 +12,9 @@ from polars.testing import assert_frame_equal
 from tests.cache.material import FINGERPRINT, a_manifest, differing_fields, some_features, write_cache
 from tests.cache.test_damage import flip, place_of
 from trust_cache.base.errors import InputError
-from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_reader import failed_warning, open_cache
 from trust_cache.cache.cache_writer import create_cache
 from trust_cache.cache.copy_cache import convert_cache, import_features, subset_cache
-from trust_cache.cache.failed_images import failed_warning
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.cache.verify_cache import verify_cache

@@ -14,9 +14,8 @@ from polars.testing import assert_frame_equal
 
 from tests.cli.conftest import Outcome, Run
 from tests.images.made import as_bytes, dataset, mammogram
-from trust_cache.cache.cache_reader import Cache, open_cache
+from trust_cache.cache.cache_reader import Cache, open_cache, read_failures
 from trust_cache.cache.extract import extract as extraction
-from trust_cache.cache.failed_images import read_failures
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.images.image_failures import parse_failures
 from trust_cache.images.png_files import encode_png

@@ -1,6 +1,7 @@
 """Read a cache: its manifest, its fingerprint, which images have features, and those like an array.
 
-An image without features is either pending (its shard is not marked yet) or failed (it was tried).
+An image without features is either pending (its shard is not marked yet) or failed: it was tried, and
+failures.csv has the reason.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +13,14 @@ import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import read_bytes
 from trust_cache.cache.cached_manifest import manifest_sha256, table_of
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.known_stores import Source, open_store
+from trust_cache.cache.known_stores import Source, companion, open_store
 from trust_cache.cache.layout import Features, Layout, make_mark, marked_shards, present_images
 from trust_cache.cache.store import DamagedError, Store
+from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
+from trust_cache.manifest.cases import count_incomplete
 
 NAMES_SHOWN = 5
 
@@ -202,6 +206,25 @@ def refuse_unfinished(cache: Cache) -> None:
             f" are pending ({shown(names)}). Resume with the same command as before,"
             f" `trust-cache extract ... --out {cache.source}`"
         )
+
+
+def read_failures(cache: Source) -> tuple[Failure, ...]:
+    """Read failures.csv of a cache; empty if there is none."""
+    try:
+        return parse_failures(read_bytes(companion(cache, FAILURES)))
+    except FileNotFoundError:
+        return ()
+
+
+def failed_warning(cache: Cache) -> str | None:
+    """Return the warning about failed images and their cases; None if no image failed."""
+    if not cache.failed.any():
+        return None
+    listed = {failure.image_id for failure in read_failures(cache.source)}
+    whole = listed.issuperset(cache.image_ids(cache.failed))
+    # A copy of a cache may lack the table.
+    place = companion(cache.source, FAILURES) if whole else f"`trust-cache cache info {cache.source} --json`"
+    return f"{cache.source}: {count_incomplete(cache.manifest, ~cache.failed).sentence(place)}"
 
 
 def _expanded(key: Any) -> tuple[Any, ...]:

@@ -17,10 +17,9 @@ from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.digests import file_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import read_bytes, write_bytes
-from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, shown
-from trust_cache.cache.cache_writer import CacheWriter, create_cache
+from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, read_failures, shown
+from trust_cache.cache.cache_writer import CacheWriter, create_cache, write_failures
 from trust_cache.cache.cached_manifest import canonical_manifest
-from trust_cache.cache.failed_images import read_failures, write_failures
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.known_stores import EXTRACTION, Source, companion
 from trust_cache.cache.layout import SHARD_IMAGES, Features, finite_images

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.base.executor import Cluster
-from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_reader import open_cache, read_failures
+from trust_cache.cache.cache_writer import write_failures
 from trust_cache.cache.extract.extraction_plan import (
     ExtractSettings,
     exists,
@@ -18,12 +19,11 @@ from trust_cache.cache.extract.extraction_plan import (
 from trust_cache.cache.extract.shard_pool import ShardItem, extract_in_processes, extract_on_cluster, run_item
 from trust_cache.cache.extract.shard_work import ImageFile, OnShard, Seconds, ShardFiles, ShardReport
 from trust_cache.cache.extract.view_features import load_runner
-from trust_cache.cache.failed_images import failures_place, read_failures, write_failures
-from trust_cache.cache.known_stores import Source
+from trust_cache.cache.known_stores import Source, companion
 from trust_cache.cache.layout import Layout
 from trust_cache.encoders.encoder import EncoderIdentity
 from trust_cache.encoders.torch_runtime import choose_cluster_device, choose_devices
-from trust_cache.images.image_failures import Failure
+from trust_cache.images.image_failures import FAILURES, Failure
 from trust_cache.images.picture_folder import folder_of, read_picture_failures
 from trust_cache.manifest.manifest_file import Manifest, read_manifest
 
@@ -135,7 +135,7 @@ def extract(
         layout = writer.layout
     done = int(open_cache(out).done.sum())
     return ExtractRun(
-        str(out), layout, identity, before, done, ledger.failures, failures_place(out), ledger.seconds
+        str(out), layout, identity, before, done, ledger.failures, companion(out, FAILURES), ledger.seconds
     )
 
 
