@@ -17,7 +17,7 @@ from trust_cache_cli.options import (
     command,
     command_group,
 )
-from trust_cache_cli.output import say, show_json, show_list
+from trust_cache_cli.output import say, show_json, show_list, warn
 
 if TYPE_CHECKING:
     from trust_cache.cache.cache_reader import Cache
@@ -58,19 +58,25 @@ def info(cache: CacheArgument, json: AsJson = False) -> None:
     from trust_cache.cache.cache_reader import open_cache, shown
     from trust_cache.cache.verify_cache import cache_info
 
-    found = asdict(cache_info(open_cache(cache)))
+    opened = open_cache(cache)
+    found = asdict(cache_info(opened))
+    _warn_of_failed(opened)
     if json:
         show_json(found)
         return
-    fingerprint, lacking = found.pop("fingerprint"), found.pop("lacking")
-    found["lacking"] = f"{len(lacking)} images ({shown(list(lacking))})" if lacking else "no images"
+    fingerprint, failed = found.pop("fingerprint"), found.pop("failed")
+    found["failed"] = f"{len(failed)} images ({shown(list(failed))})" if failed else "no images"
     show_list(cache, (f"{name}: {value}" for name, value in found.items()))
     show_list("made by", (f"{name}: {value}" for name, value in fingerprint.items()))
 
 
 @command(caches, "cache verify cache.zarr")
 def verify(cache: CacheArgument, json: AsJson = False) -> None:
-    """Verify all checksums of a cache and list mismatches; exit code 1 if there are any."""
+    """Verify all checksums of a cache and list mismatches; exit code 1 if there are any.
+
+    Pending images are a mismatch. Failed images are not: they were tried, and only a warning counts them.
+    """
+    from trust_cache.cache.cache_reader import open_cache
     from trust_cache.cache.verify_cache import verify_cache
 
     problems = verify_cache(cache)
@@ -80,6 +86,8 @@ def verify(cache: CacheArgument, json: AsJson = False) -> None:
         show_list(f"{cache} is damaged:", (problem.sentence for problem in problems))
     else:
         say(f"{cache} is intact: all checksums match.", style="green")
+    if all(problem.kind == "unfinished" for problem in problems):  # otherwise it may not open
+        _warn_of_failed(open_cache(cache))
     if problems:
         raise typer.Exit(DAMAGED)
 
@@ -100,15 +108,16 @@ def subset(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Keep images with this value; may be repeated."),
     ] = None,
-    present: Annotated[
-        bool, typer.Option("--present", help="Leave out images that have no features.")
-    ] = False,
 ) -> None:
-    """Copy some of the images of a cache into a new one."""
+    """Copy some of the images of a cache into a new one.
+
+    The column case_label keeps the label of each image's whole case. Failed images stay rows without
+    features.
+    """
     from trust_cache.cache.copy_cache import subset_cache
 
     pairs = dict(_pair(word) for word in where or [])
-    _say_written(subset_cache(cache, out, pairs, present_only=present))
+    _say_written(subset_cache(cache, out, pairs))
 
 
 @command(caches, "cache import features.npz --manifest manifest.csv --out cache.zarr", name="import")
@@ -142,9 +151,17 @@ def _pair(word: str) -> tuple[str, str]:
     return column, value
 
 
+def _warn_of_failed(cache: "Cache") -> None:
+    from trust_cache.cache.cache_reader import failed_warning
+
+    warning = failed_warning(cache)
+    warn([] if warning is None else [warning])
+
+
 def _say_written(cache: "Cache") -> None:
     cases = cache.manifest["case_id"].n_unique()
     say(
         f"Written to {cache.source}: {cache.images:,} images of {cases:,} cases,"
         f" 1 clean + {cache.views - 1} augmented views, {cache.dim} features."
     )
+    _warn_of_failed(cache)

@@ -105,9 +105,9 @@ def extract(
 ) -> None:
     """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
 
-    Resumes an existing cache if everything that affects features is the same. Images that fail are listed in
-    failures.csv in the cache, and the exit code is then 1. The others are finished, and the next start
-    tries the failed ones again.
+    Resumes an existing cache if everything that affects features is the same. Images that fail, or have no
+    picture, are rows without features; failures.csv in the cache lists the reasons, and the exit code is then
+    1. The others are finished: `fit-heads` can use the cache. The next start tries the failed ones again.
     """
     from trust_cache.cache.extract.extract import extract as extract_all
     from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
@@ -159,6 +159,8 @@ class _Progress:
 
 
 def _say_run(run: "ExtractRun", meter: "Meter") -> None:
+    from trust_cache.cache.cache_reader import failed_warning, open_cache
+
     if run.identity.random:
         warn([f"{run.out}: random weights: the features are meaningless"])
     say(
@@ -168,11 +170,13 @@ def _say_run(run: "ExtractRun", meter: "Meter") -> None:
     )
     if run.images_done > run.images_before:
         say(f"{meter.words()}.")
-    if run.failures:
-        say(f"{len(run.failures):,} images failed: {run.failures_file} lists the reasons.")
-        say(f"The next start tries them again; trust-cache cache subset {run.out} --present leaves them out.")
-        raise typer.Exit(SOME_FAILED)
+    warning = failed_warning(open_cache(run.out))
+    if warning is not None:
+        warn([warning])
+        say("The next start tries the failed images again.")
     say(f"Next: trust-cache fit-heads {run.out} --out run/")
+    if warning is not None:
+        raise typer.Exit(SOME_FAILED)
 
 
 def duration(seconds: float | None) -> str:

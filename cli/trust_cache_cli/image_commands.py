@@ -32,11 +32,13 @@ def preprocess(
 ) -> None:
     """Convert every DICOM of a manifest to a canonical 16-bit breast PNG.
 
-    Resumes an interrupted run. Images that fail are listed in failures.csv, and the exit code is then 1; the
-    others are finished.
+    Resumes an interrupted run. An image that fails keeps its row in the manifest of the pictures, with its
+    label and an empty path; failures.csv lists the reasons, and the exit code is then 1. warnings.csv lists
+    warnings about pictures.
     """
     from trust_cache.base.places import join, list_names
     from trust_cache.images.contact_sheet import write_sheet
+    from trust_cache.images.image_failures import FAILURES, WARNINGS
     from trust_cache.images.preprocess import preprocess as preprocess_all
 
     with bar("preprocessing") as shown:
@@ -47,15 +49,16 @@ def preprocess(
             on_start=shown.start,
             advance=shown.advance,
         )
-    warn(run.warnings[:_WARNINGS_SHOWN])
+    warn(map(str, run.warnings[:_WARNINGS_SHOWN]))
     if len(run.warnings) > _WARNINGS_SHOWN:
-        warn([f"and {len(run.warnings) - _WARNINGS_SHOWN} more warnings of this kind"])
+        more = len(run.warnings) - _WARNINGS_SHOWN
+        warn([f"and {more:,} more warnings; {join(out, WARNINGS)} lists all"])
     if sheet is not None:
         write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
     good = run.images - len(run.failures)
     say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.")
     if run.failures:
-        say(f"{len(run.failures):,} failed: {join(out, 'failures.csv')} lists the reasons.")
+        warn([f"{out}: {run.incomplete.sentence(join(out, FAILURES))}"])
         raise typer.Exit(SOME_FAILED)
 
 

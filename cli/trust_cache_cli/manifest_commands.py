@@ -59,6 +59,7 @@ for _known in KNOWN_DATASETS:
 
 
 def _show(built: "BuiltManifest", *, json: bool) -> None:
+    from trust_cache.manifest.cases import count_incomplete
     from trust_cache.manifest.manifest_checks import counted
 
     warn(str(found) for found in built.findings)
@@ -73,7 +74,8 @@ def _show(built: "BuiltManifest", *, json: bool) -> None:
             f" of {counted(counts.cases, 'case')}; positive are {counted(counts.positive_images, 'image')}"
             f" of {counted(counts.positive_cases, 'case')}."
         )
-        if built.missing:
-            say(f"Images without a usable file: {len(built.missing):,}, listed in {built.missing_file}.")
     if built.missing:
+        table = built.manifest.table
+        usable = ~table["image_id"].is_in([file.image_id for file in built.missing]).to_numpy()
+        warn([f"{built.manifest.path}: {count_incomplete(table, usable).sentence(str(built.missing_file))}"])
         raise typer.Exit(FILES_MISSING)

@@ -20,7 +20,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     }[request.param]
 
 
-def test_written_read_listed(folder: str) -> None:
+def test_written_read_listed_removed(folder: str) -> None:
     assert places.list_names(folder) == set()
     for content in (b"one", b"other"):
         places.write_bytes(places.join(folder, "a name.png"), content)
@@ -29,6 +29,9 @@ def test_written_read_listed(folder: str) -> None:
     assert places.list_names(folder) == {"a name.png", "below"}
     with pytest.raises(FileNotFoundError):
         places.read_bytes(places.join(folder, "absent"))
+    for _ in range(2):  # what is not there is no error
+        places.remove_file(places.join(folder, "a name.png"))
+        assert places.list_names(folder) == {"below"}
 
 
 def test_absolute_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

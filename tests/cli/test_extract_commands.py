@@ -24,7 +24,7 @@ def manifest(tmp_path: Path) -> Path:
     return write_pngs(tmp_path / "png", IMAGES)
 
 
-def test_failures_resume_and_fit_heads(run: Run, manifest: Path, tmp_path: Path) -> None:
+def test_failures_and_resuming(run: Run, manifest: Path, tmp_path: Path) -> None:
     out, victim = tmp_path / "cache.zarr", manifest.parent / "5.png"
     whole = victim.read_bytes()
     victim.write_bytes(whole[: len(whole) // 2])
@@ -34,18 +34,17 @@ def test_failures_resume_and_fit_heads(run: Run, manifest: Path, tmp_path: Path)
         assert (
             f"29 of {IMAGES} images (0 of them before), 1 clean + 1 augmented views, 96 features" in first.out
         )
-        assert f"1 images failed: {out / 'failures.csv'} lists the reasons" in first.out
+        assert "1 of 30 images failed: 1 of 15 cases is incomplete, 0 of them positive" in first.err
+        assert str(out / "failures.csv") in first.err
         assert "random weights" in first.err
         assert "device busy" in first.out
         assert "30 of 30 images" in (tmp_path / "log").read_text()
-        assert "lacking: 1 images (005)" in run("cache", "info", out).out
-        assert json.loads(run("cache", "info", out, "--json").out)["lacking"] == ["005"]
-        heads = run("fit-heads", out, "--out", tmp_path / "run")
-        assert (heads.code, "(005)" in heads.err) == (2, True)
+        assert "failed: 1 images (005)" in run("cache", "info", out).out
+        assert json.loads(run("cache", "info", out, "--json").out)["failed"] == ["005"]
         victim.write_bytes(whole)
         second = run("extract", manifest, "--out", out, *WORDS)
     assert (second.code, f"30 of {IMAGES} images (29 of them before)" in second.out) == (0, True)
-    assert "lacking: no images" in run("cache", "info", out).out
+    assert "failed: no images" in run("cache", "info", out).out
     assert (out / "failures.csv").read_text() == "image_id,stage,reason\n"
     assert run("cache", "verify", out).code == 0
 

@@ -28,6 +28,8 @@ def test_missing_files_are_1_and_listed(run: Run, train: Path, tmp_path: Path) -
     done = run("manifest", *words)
     assert done.code == 1
     assert "files-present: 7 images without a usable file" in done.err
+    assert "7 of 8 images failed: 2 of 2 cases are incomplete, 1 of them positive" in done.err
+    assert f"List: {tmp_path / 'm.missing.csv'}" in done.err
     assert (tmp_path / "m.missing.csv").exists()
     document = json.loads(run("manifest", *words, "--json").out)
     assert document["counts"]["images"] == 8

@@ -191,7 +191,7 @@ def test_a_pause_of_ten_seconds_costs_nothing(
     require_same(CACHE, at_home)
     assert run("cache", "verify", CACHE).code == 0
     information = run("cache", "info", CACHE)
-    assert (information.code, "lacking: no images" in information.out) == (0, True)
+    assert (information.code, "failed: no images" in information.out) == (0, True)
 
 
 def test_a_server_that_is_gone_is_one_sentence(pngs_away: str, server: S3Server, run: Run) -> None:

@@ -71,9 +71,15 @@ def test_every_broken_file_is_one_row_with_its_reason(cohort: SyntheticCohort, d
     assert len(set(cohort.broken.values())) >= 8
 
 
-def test_the_others_are_whole_pngs_of_a_manifest(cohort: SyntheticCohort, done: Path) -> None:
-    kept = rows(done / "manifest.csv")
-    assert len(kept) == len(cohort.images) - len(cohort.broken)
+def test_the_others_are_whole_pngs_of_a_manifest_with_all_rows(
+    cohort: SyntheticCohort, manifest: Path, done: Path
+) -> None:
+    first, all_rows = rows(manifest), rows(done / "manifest.csv")
+    assert [{**row, "path": "", "warning": ""} for row in all_rows] == [
+        {**row, "path": "", "warning": ""} for row in first
+    ]
+    assert {row["image_id"] for row in all_rows if not row["path"]} == set(cohort.broken)
+    kept = [row for row in all_rows if row["path"]]
     assert {path.name for path in done.glob("*.png")} == {row["path"] for row in kept}
     for row in kept:
         picture = decode_png((done / row["path"]).read_bytes())
@@ -128,7 +134,7 @@ def test_a_file_that_kills_its_worker_is_one_row_and_the_rest_is_done(
     """The file is a pipe: a worker that reads it waits and is killed, like an aborting decoder."""
     pipe = tmp_path / "killer.dcm"
     os.mkfifo(pipe)
-    kept = {row["image_id"] for row in rows(done / "manifest.csv")}
+    kept = {row["image_id"] for row in rows(done / "manifest.csv") if row["path"]}
     table = pl.read_csv(manifest, infer_schema=False).filter(pl.col("image_id").is_in(kept)).head(4)
     places = [str(manifest.parent / path) for path in table["path"]]
     table.with_columns(path=pl.Series([places[0], str(pipe), *places[2:]])).write_csv(
@@ -166,33 +172,38 @@ def kill_readers(pipe: Path, stop: threading.Event) -> None:
         os.close(handle)
 
 
-def test_killed_and_started_again(manifest: Path, done: Path, tmp_path: Path) -> None:
-    out = tmp_path / "png"
-    words = [
-        sys.executable,
-        "-m",
-        "trust_cache_cli.main",
-        "preprocess",
-        str(manifest),
-        "--out",
-        str(out),
-        "--workers",
-        "1",
-    ]
+def test_killed_and_started_again(manifest: Path, tmp_path: Path) -> None:
+    """Every picture has warnings, by the wrong side; none is lost with the process that made it."""
+    flipped, whole, out = manifest.with_name("flipped.csv"), tmp_path / "whole", tmp_path / "png"
+    other_side = pl.col("laterality").replace({"L": "R", "R": "L"})
+    pl.read_csv(manifest, infer_schema=False).with_columns(other_side).write_csv(flipped)
+    preprocess(flipped, whole, workers=2)
+    assert len(rows(whole / "warnings.csv")) == 2 * len(list(whole.glob("*.png")))
+    words = [sys.executable, "-m", "trust_cache_cli.main", "preprocess", str(flipped), "--out", str(out)]
     process = subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [*words, "--workers", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 180
-    while not list(out.glob("*.png")) and process.poll() is None:
+    while len(list(out.glob("*.png"))) < 2 and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert all(is_whole_png(path) for path in out.glob("*.png"))
-    preprocess(manifest, out, workers=2)
-    for path in done.glob("*.png"):
-        assert (out / path.name).read_bytes() == path.read_bytes()
-    assert (out / "failures.csv").read_bytes() == (done / "failures.csv").read_bytes()
+    for _ in range(2):  # resumed, and then once more with nothing to do
+        run = preprocess(flipped, out, workers=2)
+        assert len(run.warnings) == len(rows(whole / "warnings.csv"))
+        for path in (*whole.glob("*.png"), *whole.glob("*.csv")):
+            assert (out / path.name).read_bytes() == path.read_bytes()
+        assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
+    texts = {row["image_id"]: row["warning"] for row in rows(out / "manifest.csv") if row["path"]}
+    assert all(
+        text.startswith("the header's laterality is ") and "; the breast is" in text
+        for text in texts.values()
+    )
 
 
 def test_names_of_files_are_distinct_and_stay_inside() -> None:

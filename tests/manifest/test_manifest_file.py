@@ -70,7 +70,9 @@ def test_standard_columns_come_first_and_absent_ones_are_null(tmp_path: Path) ->
     table = read_manifest(path).table
     assert table.columns == ["image_id", "case_id", "label", "laterality", "projection", "path", "site"]
     assert table.row(0) == ("a", "c", 1, None, None, None, " 9 ")
-    with pytest.raises(InputError, match="expected a laterality for every image, found none for 1 image: a"):
+    with pytest.raises(
+        InputError, match="expected a laterality of each image, found none for any of 1 image"
+    ):
         read_manifest(path, filled=("laterality",))
 
 

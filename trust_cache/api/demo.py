@@ -135,7 +135,7 @@ def show_from_images(out: Path, listen: Listener, *, cases: int = CASES) -> From
         RANDOM, DEFAULT_ENCODER, views=VIEWS, image_size=IMAGE_SIZE, seed=SEED, device="cpu",
         batch=BATCH, processes=os.cpu_count() or 1,
     )  # fmt: skip
-    advance = listen.counter(-(-(images - failed) // 32))
+    advance = listen.counter(-(-images // 32))
     extract(png / "manifest.csv", cache, settings, on_shard=lambda _report: advance())
     listen.step(f"five heads over five folds, {EPOCHS} epochs instead of the paper's 20: {run}")
     opened = open_cache(cache)

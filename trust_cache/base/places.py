@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,17 @@ def write_bytes(place: str, content: bytes) -> None:
             system.pipe_file(path, content)
         except FileNotFoundError as error:
             raise InputError(f"{place}: cannot write there ({first_line(error)})") from error
+
+
+def remove_file(place: str) -> None:
+    """Remove a file; one that is not there is no error."""
+    if not is_url(place):
+        with refusals_in_words(place):
+            Path(place).unlink(missing_ok=True)
+        return
+    with answers_in_words(place), suppress(FileNotFoundError):
+        system, path = _system_of(place)
+        system.rm_file(path)
 
 
 def list_names(folder: str) -> set[str]:

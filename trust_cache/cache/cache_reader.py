@@ -1,4 +1,8 @@
-"""Read a cache: its manifest, its fingerprint, its missing images, and features that read like an array."""
+"""Read a cache: its manifest, its fingerprint, which images have features, and those like an array.
+
+An image without features is either pending (its shard is not marked yet) or failed: it was tried, and
+failures.csv has the reason.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,11 +13,14 @@ import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import read_bytes
 from trust_cache.cache.cached_manifest import manifest_sha256, table_of
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.known_stores import Source, open_store
+from trust_cache.cache.known_stores import Source, companion, open_store
 from trust_cache.cache.layout import Features, Layout, make_mark, marked_shards, present_images
 from trust_cache.cache.store import DamagedError, Store
+from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
+from trust_cache.manifest.cases import count_incomplete
 
 NAMES_SHOWN = 5
 
@@ -86,10 +93,19 @@ class Cache:
         """For each image, whether it has features."""
         return present_images(self.layout, self.marks)
 
-    @property
-    def missing(self) -> list[str]:
-        """The image_ids that have no features."""
-        return self.manifest["image_id"].filter(pl.Series(~self.done)).to_list()
+    @cached_property
+    def pending(self) -> NDArray[np.bool_]:
+        """For each image, whether it has not been tried: its shard is not marked done."""
+        return np.repeat(~self.shards_done, self.layout.shard_images)[: self.images]
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """For each image, whether it was tried and has no features."""
+        return ~self.done & ~self.pending
+
+    def image_ids(self, chosen: NDArray[np.bool_]) -> list[str]:
+        """Return the image_ids of a mask, in the order of the manifest."""
+        return self.manifest["image_id"].filter(pl.Series(chosen)).to_list()
 
 
 class StoredFeatures:
@@ -176,27 +192,39 @@ def check_shard(cache: Cache, shard: int, features: Features) -> None:
         )
 
 
-def lacking_images(cache: Cache) -> NDArray[np.int64]:
-    """Return the numbers of images without features in shards that are done: those that failed."""
-    marked = np.repeat(cache.shards_done, cache.layout.shard_images)[: cache.images]
-    return np.flatnonzero(marked & ~cache.done)
-
-
 def shown(names: list[str]) -> str:
     """Return the first few names for a message."""
     return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
 
 
 def refuse_unfinished(cache: Cache) -> None:
-    """Refuse a cache that lacks images; say how many, which, and how to resume."""
-    if not cache.done.all():
-        missing = cache.missing
+    """Refuse a cache with pending images; say how many, which, and how to resume. Failed ones are allowed."""
+    if cache.pending.any():
+        names = cache.image_ids(cache.pending)
         raise InputError(
-            f"{cache.source}: the cache is unfinished: {len(missing)} of {cache.images} images"
-            f" have no features ({shown(missing)}). Resume with the same command as before,"
-            f" `trust-cache extract ... --out {cache.source}`, or take the finished"
-            " images with `trust-cache cache subset`"
+            f"{cache.source}: the cache is unfinished: {len(names)} of {cache.images} images"
+            f" are pending ({shown(names)}). Resume with the same command as before,"
+            f" `trust-cache extract ... --out {cache.source}`"
         )
+
+
+def read_failures(cache: Source) -> tuple[Failure, ...]:
+    """Read failures.csv of a cache; empty if there is none."""
+    try:
+        return parse_failures(read_bytes(companion(cache, FAILURES)))
+    except FileNotFoundError:
+        return ()
+
+
+def failed_warning(cache: Cache) -> str | None:
+    """Return the warning about failed images and their cases; None if no image failed."""
+    if not cache.failed.any():
+        return None
+    listed = {failure.image_id for failure in read_failures(cache.source)}
+    whole = listed.issuperset(cache.image_ids(cache.failed))
+    # A copy of a cache may lack the table.
+    place = companion(cache.source, FAILURES) if whole else f"`trust-cache cache info {cache.source} --json`"
+    return f"{cache.source}: {count_incomplete(cache.manifest, ~cache.failed).sentence(place)}"
 
 
 def _expanded(key: Any) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """Write a cache shard by shard: each one is synced, then marked done with its checksum."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Self
 
@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.locks import FileLock
+from trust_cache.base.places import write_bytes
 from trust_cache.cache.cached_manifest import array_names, canonical_manifest, manifest_sha256
 from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
-from trust_cache.cache.known_stores import Source, create_store, lock_of, open_store, refuse_existing
+from trust_cache.cache.known_stores import (
+    Source,
+    companion,
+    create_store,
+    lock_of,
+    open_store,
+    refuse_existing,
+)
 from trust_cache.cache.layout import (
     SHARD_IMAGES,
     CacheDescription,
@@ -23,6 +31,7 @@ from trust_cache.cache.layout import (
     present_images,
 )
 from trust_cache.cache.store import WritableStore
+from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes
 
 
 class CacheWriter:
@@ -170,6 +179,11 @@ def resume_cache(
         writer = CacheWriter(store, lock, shards)
         on_error.pop_all()
         return writer
+
+
+def write_failures(cache: Source, failures: Iterable[Failure]) -> None:
+    """Replace failures.csv of a cache, which has the reasons of its failed images."""
+    write_bytes(companion(cache, FAILURES), failures_bytes(failures))
 
 
 def _acquired(source: Source, on_error: ExitStack) -> FileLock | None:

@@ -4,6 +4,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -15,12 +16,15 @@ from numpy.typing import NDArray
 from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.digests import file_sha256
 from trust_cache.base.errors import InputError
-from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, shown
-from trust_cache.cache.cache_writer import CacheWriter, create_cache
+from trust_cache.base.places import read_bytes, write_bytes
+from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, read_failures, shown
+from trust_cache.cache.cache_writer import CacheWriter, create_cache, write_failures
 from trust_cache.cache.cached_manifest import canonical_manifest
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.known_stores import Source
+from trust_cache.cache.known_stores import EXTRACTION, Source, companion
 from trust_cache.cache.layout import SHARD_IMAGES, Features, finite_images
+from trust_cache.images.image_failures import FAILURES
+from trust_cache.manifest.cases import CASE_LABEL, find_cases
 from trust_cache.manifest.manifest_file import REQUIRED_COLUMNS
 
 Filter = pl.Expr | Mapping[str, str]
@@ -30,48 +34,61 @@ _MOST_NUMBERS = 1 << 24  # per image: more than any encoder makes; more is refus
 
 
 def convert_cache(source: Source, out: Source) -> Cache:
-    """Copy a cache to another name and backend, bit for bit; unfinished shards stay unfinished."""
+    """Copy a cache to another name and backend, bit for bit, with the files that go with it.
+
+    Failed images stay failed and pending ones pending.
+    """
     cache = open_cache(source)
     layout = cache.layout
     with _create_like(cache, out, cache.manifest) as writer:
+        for name in (FAILURES, EXTRACTION):
+            with suppress(FileNotFoundError):
+                write_bytes(companion(out, name), read_bytes(companion(source, name)))
         for shard in np.flatnonzero(cache.shards_done).tolist():
             first, last = layout.bounds(shard)
             writer.write_shard(shard, read_checked_shard(cache, shard), cache.done[first:last])
     return open_cache(out)
 
 
-def subset_cache(
-    source: Source, out: Source, where: Filter | None = None, *, present_only: bool = False
-) -> Cache:
+def subset_cache(source: Source, out: Source, where: Filter | None = None) -> Cache:
     """Make a cache of the images whose manifest rows pass `where`: an expression, or column=value pairs.
 
-    Images without features are refused, or left out with `present_only`.
+    The column case_label of the new manifest has the label of each image's whole case, so that leaving out
+    images changes no label. Failed images stay rows without features; pending ones are refused.
     """
     cache = open_cache(source)
     kept = _kept(cache, where)
-    lacking = kept[~cache.done[kept]]
-    if lacking.size and not present_only:
-        names = cache.manifest["image_id"][lacking].to_list()
-        raise InputError(
-            f"{cache.source}: {lacking.size} of the chosen images have no features ({shown(names)});"
-            " finish the cache first or ask for the finished images only"
-        )
-    kept = kept[cache.done[kept]]
     if not kept.size:
         raise InputError(f"{cache.source}: no image passes the filter; nothing was written")
+    pending = cache.manifest["image_id"][kept[cache.pending[kept]]].to_list()
+    if pending:
+        raise InputError(
+            f"{cache.source}: {len(pending)} of the chosen images are pending ({shown(pending)});"
+            f" finish the cache first by `trust-cache extract ... --out {cache.source}`"
+        )
     layout = cache.layout
 
     @lru_cache(maxsize=2)  # images come in order: each shard is read once
     def read(shard: int) -> Features:
         return read_checked_shard(cache, shard)
 
-    with _create_like(cache, out, cache.manifest[kept]) as writer:
+    chosen = _with_case_labels(cache.manifest)[kept]
+    with _create_like(cache, out, chosen) as writer:
+        ids = set(chosen["image_id"])
+        reasons = [row for row in read_failures(source) if row.image_id in ids]
+        if reasons:
+            write_failures(out, reasons)
         for shard in range(writer.layout.shards):
             first, last = writer.layout.bounds(shard)
             origin, place = np.divmod(kept[first:last], layout.shard_images)
             blocks = [read(int(old))[at] for old, at in zip(origin, place, strict=True)]
-            writer.write_shard(shard, np.stack(blocks))
+            writer.write_shard(shard, np.stack(blocks), cache.done[kept[first:last]])
     return open_cache(out)
+
+
+def _with_case_labels(manifest: pl.DataFrame) -> pl.DataFrame:
+    cases = find_cases(manifest)
+    return manifest.with_columns(pl.Series(CASE_LABEL, cases.labels[cases.of_image]).cast(pl.String))
 
 
 def _create_like(cache: Cache, out: Source, manifest: pl.DataFrame) -> CacheWriter:

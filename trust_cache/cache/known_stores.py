@@ -10,13 +10,14 @@ import polars as pl
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, sync, sync_tree
 from trust_cache.base.locks import FileLock
-from trust_cache.base.places import answers_in_words, is_url
+from trust_cache.base.places import answers_in_words, is_url, join
 from trust_cache.cache.hdf5_store import HDF5
 from trust_cache.cache.layout import CacheDescription, Layout
 from trust_cache.cache.store import Backend, WritableStore
 from trust_cache.cache.zarr_store import ZARR
 
 Source = str | os.PathLike[str]
+EXTRACTION = "extraction.json"  # a file that goes with a cache: how its features are made
 
 # The first holds the caches behind URLs, and folders whose names say nothing.
 BACKENDS: tuple[Backend, ...] = (
@@ -42,6 +43,12 @@ def open_store(source: Source, *, writable: bool = False) -> WritableStore:
     if not is_url(source) and not Path(source).exists():
         raise InputError(f"{source}: there is no such cache")
     return backend_of(source).open(os.fspath(source), writable)
+
+
+def companion(source: Source, name: str) -> str:
+    """Return the place of a file that goes with a cache: in its folder, or beside a cache that is a file."""
+    place = os.fspath(source)
+    return f"{place}.{name}" if backend_of(source).is_file else join(place, name)
 
 
 def lock_of(source: Source) -> FileLock | None:

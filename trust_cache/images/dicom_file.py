@@ -12,8 +12,8 @@ from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
 
 from trust_cache.base.errors import TrustCacheError
-from trust_cache.base.places import is_url, read_bytes
-from trust_cache.images.image_failures import ImageError, refuse_if
+from trust_cache.base.places import is_url
+from trust_cache.images.image_failures import ImageError, read_url, refuse_if
 
 TECHNICAL_ELEMENTS = (
     # PS3.3 C.7.6.3: the Image Pixel module
@@ -37,7 +37,7 @@ def read_dataset(
     """Read these elements of a DICOM file, by path or URL, with or without the encoded pixels."""
     place = str(place)
     try:
-        with BytesIO(read_bytes(place)) if is_url(place) else Path(place).open("rb") as file:
+        with BytesIO(read_url(place)) if is_url(place) else Path(place).open("rb") as file:
             start = file.read(_PREAMBLE)
             refuse_if(not start, "read", "the file is empty")
             file.seek(0)

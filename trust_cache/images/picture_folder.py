@@ -1,10 +1,12 @@
 """The picture folder that `preprocess` writes: file names, settings, the record, reading and writing.
 
-It has one PNG per image, `manifest.csv` (whose paths are the PNGs), `failures.csv` and `preprocess.json`, the
-record of the settings and decoders. The folder may be behind a URL.
+It has one PNG per usable image, `manifest.csv`, `failures.csv`, `warnings.csv` and `preprocess.json`, the
+record of the settings and decoders. The manifest has every row of the first manifest: its path is the PNG, or
+empty for a failed image; its column `warning` has the warnings about the picture. The folder may be behind a
+URL.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -16,15 +18,27 @@ from msgspec.structs import replace
 from trust_cache.base.documents import Document, json_bytes, read_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current
-from trust_cache.base.places import is_url, join, list_names, write_bytes
+from trust_cache.base.places import is_url, join, list_names, read_bytes, remove_file, write_bytes
 from trust_cache.base.versions import versions_of
-from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes
+from trust_cache.images.image_failures import (
+    FAILURES,
+    WARNINGS,
+    Failure,
+    ImageWarning,
+    failures_bytes,
+    parse_failures,
+    parse_warnings,
+    warnings_bytes,
+)
 from trust_cache.images.png_files import MAX_PIXELS, is_whole_png
+from trust_cache.manifest.cases import WARNING
 from trust_cache.manifest.manifest_file import Manifest, manifest_bytes
 
 MANIFEST, RECORD = "manifest.csv", "preprocess.json"
 SCHEMA = 1
 _PACKAGES = ("numpy", "pydicom", "opencv-python-headless", "python-gdcm", "pylibjpeg-openjpeg")
+# A note beside a PNG has its warnings until the run ends: a killed run loses none of them.
+_NOTE = ".png.warnings"
 _LONGEST_NAME = 200  # bytes of a file's name before its ending
 
 
@@ -71,16 +85,58 @@ class PictureFolder:
             return {image_id for image_id in image_ids if png_name(image_id) not in there}
         return {image_id for image_id in image_ids if not is_whole_png(Path(self.picture(image_id)))}
 
-    def finish(self, manifest: Manifest, failures: Sequence[Failure], decoders: dict[str, int]) -> None:
-        """Write the manifest of the pictures, the failures and the record."""
-        names = [png_name(image_id) for image_id in manifest.table["image_id"].to_list()]
-        failed = [failure.image_id for failure in failures]
-        table = manifest.table.with_columns(path=pl.Series(names))
-        table = table.filter(~pl.col("image_id").is_in(failed))
-        write_bytes(join(self.place, MANIFEST), manifest_bytes(table))
-        write_bytes(join(self.place, FAILURES), failures_bytes(failures))
+    def earlier_warnings(self) -> dict[str, tuple[str, ...]]:
+        """Return the warnings by image that earlier starts left, finished or killed."""
+        names = list_names(self.place)
+        found: dict[str, tuple[str, ...]] = {}
+        # A note is newer than warnings.csv and replaces what that says of the image.
+        for name in (*names.intersection({WARNINGS}), *_notes(names)):
+            texts: dict[str, list[str]] = {}
+            for row in parse_warnings(read_bytes(join(self.place, name))):
+                texts.setdefault(row.image_id, []).append(row.warning)
+            found |= {image: tuple(rows) for image, rows in texts.items()}
+        return found
+
+    def finish(
+        self,
+        manifest: Manifest,
+        failures: Sequence[Failure],
+        warnings: Mapping[str, Sequence[str]],
+        decoders: dict[str, int],
+    ) -> None:
+        """Write the manifest of the pictures, the failures, the warnings and the record; remove the notes."""
+        failed = {failure.image_id for failure in failures}
+        table, images = manifest.table, manifest.table["image_id"].to_list()
+        paths = [None if image in failed else png_name(image) for image in images]
+        given = table[WARNING].to_list() if WARNING in table.columns else [None] * len(images)
+        texts = [
+            "; ".join(dict.fromkeys((*filter(None, [text]), *warnings.get(image, ()))))
+            for image, text in zip(images, given, strict=True)
+        ]
+        table = table.with_columns(pl.Series("path", paths, pl.String), pl.Series(WARNING, texts, pl.String))
+        rows = [ImageWarning(image, text) for image, found in warnings.items() for text in found]
         record = replace(self.record, decoders=decoders)
-        write_bytes(join(self.place, RECORD), json_bytes(record.as_document()))
+        for name, content in (
+            (MANIFEST, manifest_bytes(table)),
+            (FAILURES, failures_bytes(failures)),
+            (WARNINGS, warnings_bytes(rows)),
+            (RECORD, json_bytes(record.as_document())),
+        ):
+            write_bytes(join(self.place, name), content)
+        for name in _notes(list_names(self.place)):
+            remove_file(join(self.place, name))
+
+
+def _notes(names: set[str]) -> list[str]:
+    return sorted(name for name in names if name.endswith(_NOTE))
+
+
+def write_picture(picture: str, content: bytes, image_id: str, warnings: Sequence[str]) -> None:
+    """Write an image's PNG; its warnings first, so that no complete picture lacks them."""
+    if warnings:
+        note = warnings_bytes(ImageWarning(image_id, text) for text in warnings)
+        write_bytes(picture.removesuffix(".png") + _NOTE, note)
+    write_bytes(picture, content)
 
 
 def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
@@ -108,6 +164,20 @@ def read_picture_record(place: str) -> PictureRecord | None:
         return read_json(join(place, RECORD), PictureRecord, what=what, schema=SCHEMA)
     except FileNotFoundError:
         return None
+
+
+def read_picture_failures(place: str) -> tuple[Failure, ...]:
+    """Read failures.csv of a picture folder; empty if there is none."""
+    try:
+        return parse_failures(read_bytes(join(place, FAILURES)))
+    except FileNotFoundError:
+        return ()
+
+
+def folder_of(manifest: Path | str) -> str:
+    """Return the folder of a manifest, by path or URL."""
+    place = str(manifest)
+    return place.rsplit("/", 1)[0] if is_url(place) else str(Path(place).parent)
 
 
 def png_name(image_id: str) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.places import is_url, read_bytes
-from trust_cache.images.image_failures import ImageError, refuse_if
+from trust_cache.base.places import is_url
+from trust_cache.images.image_failures import ImageError, read_url, refuse_if
 
 Pixels = NDArray[np.uint16] | NDArray[np.uint8]
 
@@ -36,7 +36,7 @@ _OTHER_BYTES = 2**24  # more than a PNG has besides its pixels
 def read_grey_png(place: str, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Return the stored pixels [height, width] of a PNG file, by path or URL; a constant image is refused."""
     try:
-        data = read_bytes(place) if is_url(place) else _file_bytes(Path(place), max_pixels)
+        data = read_url(place) if is_url(place) else _file_bytes(Path(place), max_pixels)
     except FileNotFoundError:
         raise ImageError("read", "no such file") from None
     _check_start(data, max_pixels)

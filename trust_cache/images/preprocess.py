@@ -1,4 +1,7 @@
-"""Preprocess a manifest: turn every DICOM into its PNG, in parallel; a second run resumes."""
+"""Preprocess a manifest: turn every DICOM into its PNG, in parallel; a second run resumes.
+
+An image that fails keeps its row in the manifest of the pictures, with its label and without a path.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +10,13 @@ from pathlib import Path
 
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
-from trust_cache.base.places import absolute, write_bytes
-from trust_cache.images.image_failures import Failure, ImageError
+from trust_cache.base.places import absolute
+from trust_cache.images.image_failures import Failure, ImageError, ImageWarning
 from trust_cache.images.picture import process_image
-from trust_cache.images.picture_folder import ImageSettings, claim_folder
+from trust_cache.images.picture_folder import ImageSettings, PictureFolder, claim_folder, write_picture
 from trust_cache.images.png_files import encode_png
-from trust_cache.manifest.manifest_file import read_manifest
+from trust_cache.manifest.cases import IncompleteCases, count_incomplete
+from trust_cache.manifest.manifest_file import Manifest, read_manifest
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class PreprocessRun:
     images: int
     reused: int
     failures: tuple[Failure, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[ImageWarning, ...]  # of reused pictures too
+    incomplete: IncompleteCases
     decoders: dict[str, int]
 
 
@@ -46,7 +51,7 @@ def preprocess(
     on_start: Callable[[int, int], None] = lambda _images, _reused: None,
     advance: Callable[[], None] = lambda: None,
 ) -> PreprocessRun:
-    """Write the PNG of every image that has none yet, then the folder's manifest, failures and record.
+    """Write the PNG of every image that has none yet, then the folder's manifest and tables.
 
     The manifest, the DICOMs and `out` may each be behind a URL; `workers` is a number of local processes or
     a cluster, whose workers must be able to open all of them under the same names.
@@ -56,21 +61,13 @@ def preprocess(
         raise InputError(f"workers: expected 1 or more, found {workers}")
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
     folder = claim_folder(str(out), settings)
-    jobs = [
-        # Absolute: a worker may have another current folder.
-        Job(
-            image.image_id,
-            absolute(image.location or ""),
-            image.laterality or "",
-            absolute(folder.picture(image.image_id)),
-        )
-        for image in manifest.images()
-    ]
+    jobs, failures = _plan(manifest, folder)
     unfinished = folder.unfinished(job.image_id for job in jobs)
     todo = [job for job in jobs if job.image_id in unfinished]
-    on_start(len(jobs), len(jobs) - len(todo))
-    failures: list[Failure] = []
-    warnings: list[str] = []
+    images, reused = manifest.table.height, len(jobs) - len(todo)
+    on_start(images, images - len(todo))
+    kept = {job.image_id for job in jobs} - unfinished
+    warnings = {image: texts for image, texts in folder.earlier_warnings().items() if image in kept}
     decoders = dict(folder.record.decoders)
     where = min(workers, max(len(todo), 1)) if isinstance(workers, int) else workers
     for outcome in run_items(partial(_process, settings=settings), todo, where) if todo else ():
@@ -78,20 +75,41 @@ def preprocess(
             failures.append(_failure(outcome.item, outcome.error))
         else:
             decoder, texts = outcome.value
-            warnings += [f"{outcome.item.image_id}: {text}" for text in texts]
+            warnings[outcome.item.image_id] = texts
             decoders[decoder] = decoders.get(decoder, 0) + 1
         advance()
     failures.sort(key=lambda failure: failure.image_id)
-    folder.finish(manifest, failures, decoders)
+    folder.finish(manifest, failures, warnings, decoders)
+    usable = ~manifest.table["image_id"].is_in([failure.image_id for failure in failures]).to_numpy()
     return PreprocessRun(
-        folder.place, len(jobs), len(jobs) - len(todo), tuple(failures), tuple(warnings), decoders
+        folder=folder.place,
+        images=images,
+        reused=reused,
+        failures=tuple(failures),
+        warnings=tuple(ImageWarning(image, text) for image in sorted(warnings) for text in warnings[image]),
+        incomplete=count_incomplete(manifest.table, usable),
+        decoders=decoders,
     )
+
+
+def _plan(manifest: Manifest, folder: PictureFolder) -> tuple[list[Job], list[Failure]]:
+    """Return a job for each image, or its failure where its row lacks a path or a laterality."""
+    jobs, failures = [], []
+    for image in manifest.images():
+        if image.location is None or image.laterality is None:
+            lacking = "path" if image.location is None else "laterality"
+            failures.append(Failure(image.image_id, "read", f"the manifest has no {lacking} for it"))
+            continue
+        # Absolute: a worker may have another current folder.
+        place = absolute(folder.picture(image.image_id))
+        jobs.append(Job(image.image_id, absolute(image.location), image.laterality, place))
+    return jobs, failures
 
 
 def _process(job: Job, settings: ImageSettings) -> tuple[str, tuple[str, ...]]:
     """Write one image's PNG, in a worker process; return its decoder and warnings."""
     processed = process_image(job.source, job.laterality, settings)
-    write_bytes(job.out, encode_png(processed.png_pixels))
+    write_picture(job.out, encode_png(processed.png_pixels), job.image_id, processed.warnings)
     return f"{processed.decoder} ({processed.transfer_syntax})", processed.warnings
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from trust_cache.base.csv_tables import LINE, read_text_table, restore
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
-from trust_cache.manifest.manifest_checks import ERRORS, Findings, Severity, counted, finding, items_of
+from trust_cache.manifest.manifest_checks import ERRORS, Finding, Findings, Severity, counted_images
 from trust_cache.manifest.metadata_file import Metadata, read_images, read_metadata, require_columns
 
 REQUIRED_COLUMNS = ("image_id", "case_id", "label")
@@ -68,10 +68,10 @@ class UnlabelledImage:
 
 
 def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
-    """Read and check a manifest; the columns in `filled` (laterality, path) must have no empty cell.
+    """Read and check a manifest; the columns in `filled` (laterality, path) must have a value for some image.
 
-    Optional columns that the file lacks are null. Rows keep their order and further columns their text.
-    `path` may be a URL.
+    An image without one stays a row, and counts as failed where the value is needed. Optional columns that
+    the file lacks are null. Rows keep their order and further columns their text. `path` may be a URL.
     """
     metadata = read_metadata(path)
     hint = "; `trust-cache manifest` makes a manifest from a data set's metadata"
@@ -85,10 +85,9 @@ def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
     )
     errors = [found for check in ERRORS for found in check(images)]
     for name in filled:
-        absent = images.filter(pl.col(name).is_null())
-        summary = f"expected a {name} for every image, found none for {counted(absent.height, 'image')}"
-        items = items_of(absent, pl.format("line {}", "line"))
-        errors += finding(f"{name}-filled", summary, items, Severity.ERROR)
+        if images[name].is_null().all():
+            sentence = f"expected a {name} of each image, found none for any of {counted_images(images)}"
+            errors.append(Finding(f"{name}-filled", Severity.ERROR, sentence))
     raise_errors(str(path), tuple(errors))
     return Manifest(join_columns(images, metadata, MANIFEST_COLUMNS), path)
 

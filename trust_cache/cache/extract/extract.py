@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.base.executor import Cluster
-from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.cache_reader import open_cache, read_failures
+from trust_cache.cache.cache_writer import write_failures
 from trust_cache.cache.extract.extraction_plan import (
     ExtractSettings,
     exists,
@@ -15,16 +16,16 @@ from trust_cache.cache.extract.extraction_plan import (
     refuse_impossible,
     unfinished_shards,
 )
-from trust_cache.cache.extract.extraction_record import failures_place, read_failures, write_failures
 from trust_cache.cache.extract.shard_pool import ShardItem, extract_in_processes, extract_on_cluster, run_item
 from trust_cache.cache.extract.shard_work import ImageFile, OnShard, Seconds, ShardFiles, ShardReport
 from trust_cache.cache.extract.view_features import load_runner
-from trust_cache.cache.known_stores import Source
+from trust_cache.cache.known_stores import Source, companion
 from trust_cache.cache.layout import Layout
 from trust_cache.encoders.encoder import EncoderIdentity
 from trust_cache.encoders.torch_runtime import choose_cluster_device, choose_devices
-from trust_cache.images.image_failures import Failure
-from trust_cache.manifest.manifest_file import read_manifest
+from trust_cache.images.image_failures import FAILURES, Failure
+from trust_cache.images.picture_folder import folder_of, read_picture_failures
+from trust_cache.manifest.manifest_file import Manifest, read_manifest
 
 
 class Ledger:
@@ -94,12 +95,13 @@ def extract(
 ) -> ExtractRun:
     """Encode every image of a manifest that has no features in the cache; create the cache if needed.
 
-    An existing cache is resumed if it has the same fingerprint and manifest. Images that fail become rows of
-    the cache's failures.csv and are tried again at the next start. The manifest, the PNGs and `out` may be
-    URLs; the workers of a cluster must reach them and the weights under the same names.
+    An existing cache is resumed if it has the same fingerprint and manifest. Images that fail, and rows
+    without a path, become rows without features: the cache's failures.csv has the reasons, and the next start
+    tries them again. The manifest, the PNGs and `out` may be URLs; the workers of a cluster must reach them
+    and the weights under the same names.
     """
     manifest = read_manifest(manifest_path, filled=("path",))
-    files = [ImageFile(image.image_id, image.location or "") for image in manifest.images()]
+    files = _files(manifest)
     choice = settings.choice
     devices = _devices(settings, cluster)
     several = cluster is not None or len(devices) > 1
@@ -133,8 +135,25 @@ def extract(
         layout = writer.layout
     done = int(open_cache(out).done.sum())
     return ExtractRun(
-        str(out), layout, identity, before, done, ledger.failures, failures_place(out), ledger.seconds
+        str(out), layout, identity, before, done, ledger.failures, companion(out, FAILURES), ledger.seconds
     )
+
+
+def _files(manifest: Manifest) -> list[ImageFile]:
+    """Return the images with their places; one without a path has the reason that `preprocess` gave."""
+    images = list(manifest.images())
+    lost = any(image.location is None for image in images)
+    reasons = {row.image_id: row for row in read_picture_failures(folder_of(manifest.path))} if lost else {}
+    return [
+        ImageFile(
+            image.image_id,
+            image.location or "",
+            reasons.get(image.image_id, Failure(image.image_id, "read", "the manifest has no path for it"))
+            if image.location is None
+            else None,
+        )
+        for image in images
+    ]
 
 
 def _devices(settings: ExtractSettings, cluster: Cluster | None) -> tuple[str, ...]:

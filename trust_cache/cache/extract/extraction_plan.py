@@ -160,13 +160,14 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
             f"{out}: expected a .zarr cache for several processes, found {backend.suffix}, which has one"
             " writer; convert it afterwards with `trust-cache cache convert`"
         )
-    local = [Path(file.location) for file in files if not is_url(file.location)]
-    if len(local) < len(files):
+    places = [file.location for file in files if file.location]
+    local = [Path(place) for place in places if not is_url(place)]
+    if len(local) < len(places):
         return
     first = next((path for path in local if path.is_file()), None)  # usually the first one
     if first is None:
         raise InputError(
-            f"{manifest.path}: none of its {len(files):,} files exists (the first is {files[0].location});"
+            f"{manifest.path}: none of its {len(places):,} files exists (the first is {places[0]});"
             " expected the manifest in the folder of the PNGs, such as png/manifest.csv"
         )
     if is_dicom(first):
@@ -177,7 +178,7 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
 
 
 def unfinished_shards(writer: CacheWriter, files: Sequence[ImageFile]) -> list[ShardFiles]:
-    """Return the shards that are not done or lack images."""
+    """Return the shards that are not done or have failed images, which are tried again."""
     layout = writer.layout
     return [
         ShardFiles(shard, tuple(files[slice(*layout.bounds(shard))]))

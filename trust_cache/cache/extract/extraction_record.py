@@ -1,10 +1,8 @@
-"""Own the files that go with a cache: extraction.json and failures.csv.
+"""Own extraction.json of a cache, and read the record of the pictures that it is made from.
 
 extraction.json records what changes the last bits of features, so that a resumed run gives the same bytes.
 """
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,15 +12,13 @@ from msgspec.structs import replace
 
 from trust_cache.base.documents import Document, json_bytes, read_json
 from trust_cache.base.errors import InputError
-from trust_cache.base.places import RefusedError, is_url, join, read_bytes, write_bytes
+from trust_cache.base.places import RefusedError, write_bytes
 from trust_cache.base.versions import versions_of
-from trust_cache.cache.known_stores import Source, backend_of
+from trust_cache.cache.known_stores import EXTRACTION, Source, companion
 from trust_cache.images import picture_folder
-from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes, parse_failures
 from trust_cache.images.picture_folder import ImageSettings
 
 SCHEMA = 1
-_EXTRACTION = "extraction.json"
 Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -48,7 +44,7 @@ class ExtractionRecord(Document, frozen=True, kw_only=True):
 
 def read_record(cache: Source) -> ExtractionRecord | None:
     """Read the record of a cache; None if it has none."""
-    place = _place(cache, _EXTRACTION)
+    place = companion(cache, EXTRACTION)
     try:
         return read_json(place, ExtractionRecord, what="the record of an extraction", schema=SCHEMA)
     except FileNotFoundError:
@@ -63,7 +59,7 @@ def write_record(cache: Source, record: ExtractionRecord) -> None:
     """Write the record of a cache, with the versions in use."""
     versions = versions_of("numpy", "opencv-python-headless", "timm", "torch")
     document = replace(record, versions=versions).as_document()
-    write_bytes(_place(cache, _EXTRACTION), json_bytes(document))
+    write_bytes(companion(cache, EXTRACTION), json_bytes(document))
 
 
 def record_halving(cache: Source, shard: int, before: int, after: int) -> None:
@@ -72,30 +68,6 @@ def record_halving(cache: Source, shard: int, before: int, after: int) -> None:
     if record is not None:
         halvings = (*record.halvings, Halving(shard, before, after))
         write_record(cache, replace(record, batch=min(record.batch, after), halvings=halvings))
-
-
-def read_failures(cache: Source) -> tuple[Failure, ...]:
-    """Read failures.csv of a cache; empty if there is none."""
-    try:
-        return parse_failures(read_bytes(failures_place(cache)))
-    except FileNotFoundError:
-        return ()
-
-
-def write_failures(cache: Source, failures: Iterable[Failure]) -> None:
-    """Replace failures.csv of a cache."""
-    write_bytes(failures_place(cache), failures_bytes(failures))
-
-
-def failures_place(cache: Source) -> str:
-    """Return the path or URL of failures.csv."""
-    return _place(cache, FAILURES)
-
-
-def _place(cache: Source, name: str) -> str:
-    """Return the place of a file: in the folder of a cache, or beside a cache that is one file."""
-    place = os.fspath(cache)
-    return f"{place}.{name}" if backend_of(cache).is_file else join(place, name)
 
 
 EXTERNAL = "external"
@@ -111,9 +83,7 @@ class Origin:
 
 def read_origin(manifest: Path | str) -> Origin:
     """Return what the record beside a manifest says, or that the PNGs are external."""
-    place = str(manifest)
-    folder = place.rsplit("/", 1)[0] if is_url(place) else str(Path(place).parent)
-    record = picture_folder.read_picture_record(folder)
+    record = picture_folder.read_picture_record(picture_folder.folder_of(manifest))
     if record is None:
         return Origin(EXTERNAL, EXTERNAL)
     decoders = "; ".join(sorted(record.decoders))

@@ -27,10 +27,11 @@ _SHARDS_BEING_WRITTEN = 2
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image and the place of its PNG."""
+    """An image and the place of its PNG, or why it has no PNG."""
 
     image_id: str
     location: str
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def decode_ahead(
 
 def decode(file: ImageFile, *, pinned: bool) -> Decoded:
     """Decode one image; CUDA copies from `pinned` memory without waiting."""
+    if file.failure is not None:
+        return Decoded(None, file.failure, 0.0)
     start = time.perf_counter()
     try:
         pixels = torch.from_numpy(read_grey_png(file.location))
