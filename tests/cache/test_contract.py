@@ -19,9 +19,9 @@ from trust_cache.base.errors import InputError
 from trust_cache.cache import known_stores
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.cache_writer import create_cache, resume_cache
-from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.cache.layout import FORMAT, SCHEMA
-from trust_cache.cache.verify_cache import cache_info
+from trust_cache.cache.verify_cache import cache_info, verify_cache
 
 
 @pytest.fixture(params=["zarr", "h5", "npy"])
@@ -54,7 +54,7 @@ def test_round_trip(out: Path) -> None:
     assert cache.fingerprint == FINGERPRINT
     assert cache.source == str(out)
     assert cache.done.all()
-    assert cache.missing == []
+    assert not cache.pending.any() and not cache.failed.any()
 
 
 def test_the_manifest_comes_back_as_it_was(out: Path) -> None:
@@ -91,7 +91,8 @@ def test_only_marked_shards_count(out: Path) -> None:
     features = some_features(10)
     cache = write_cache(out, features, shards=[0, 2])
     assert cache.done.tolist() == [True] * 4 + [False] * 4 + [True] * 2
-    assert cache.missing == a_manifest(10)["image_id"][4:8].to_list()
+    assert cache.image_ids(cache.pending) == a_manifest(10)["image_id"][4:8].to_list()
+    assert not cache.failed.any()
     assert np.isnan(cache.features[4:8]).all()
     np.testing.assert_array_equal(cache.features[8:], features[8:])
 
@@ -117,17 +118,29 @@ def test_resuming_under_another_fingerprint_names_the_field(out: Path) -> None:
     resume_cache(out, a_manifest(10), FINGERPRINT).close()  # neither refusal kept the lock
 
 
-def test_a_shard_may_lack_images(out: Path) -> None:
-    features = some_features(6)
-    with create_cache(out, a_manifest(6), 3, 8, FINGERPRINT, 4) as writer:
-        writer.write_shard(0, features[:4], np.array([True, False, True, True]))
-        writer.write_shard(1, features[4:])
+def test_failed_images_are_rows_without_features(out: Path) -> None:
+    """A shard may lack some or all of its images: they were tried, and the cache is finished."""
+    features, failed = some_features(10), np.isin(np.arange(10), [1, 4, 5, 6, 7])
+    with create_cache(out, a_manifest(10), 3, 8, FINGERPRINT, 4) as writer:
+        for shard in range(3):
+            images = slice(*writer.layout.bounds(shard))
+            writer.write_shard(shard, features[images], ~failed[images])
     cache = open_cache(out)
-    assert cache.missing == [a_manifest(6)["image_id"][1]]
-    assert np.isnan(cache.features[1]).all()
-    np.testing.assert_array_equal(cache.features[[0, 2, 3, 4, 5]], features[[0, 2, 3, 4, 5]])
-    assert cache_info(cache).images_done == 5
-    assert cache_info(cache).shards_done == 2
+    np.testing.assert_array_equal(cache.failed, failed)
+    assert not cache.pending.any()
+    assert np.isnan(cache.features[failed]).all()
+    np.testing.assert_array_equal(cache.features[~failed], features[~failed])
+    assert_frame_equal(cache.manifest, a_manifest(10))
+    for rows in (load_rows(cache), map_rows(cache), load_rows(cache, views=1)):
+        np.testing.assert_array_equal(rows.present, ~failed)
+        for image in range(10):
+            clean = np.full(8, np.nan) if failed[image] else features[image, 0]
+            np.testing.assert_array_equal(rows.clean(image), clean)
+    info = cache_info(cache)
+    assert (info.images, info.images_done, info.images_failed, info.images_pending) == (10, 5, 5, 0)
+    assert (info.shards_done, info.cases, info.incomplete, info.incomplete_positives) == (3, 3, 2, 2)
+    assert list(info.failed) == a_manifest(10)["image_id"].filter(pl.Series(failed)).to_list()
+    assert verify_cache(out) == []
 
 
 def test_a_shard_can_be_written_again(out: Path) -> None:
@@ -151,9 +164,7 @@ def test_wrong_shards_are_refused(out: Path) -> None:
 
 def test_an_unfinished_cache_is_not_loaded(out: Path) -> None:
     cache = write_cache(out, some_features(10), shards=[0, 2])
-    with pytest.raises(
-        InputError, match=r"4 of 10 images\s+have no features \(normal|4 of 10 images"
-    ) as caught:
+    with pytest.raises(InputError, match="4 of 10 images are pending") as caught:
         load_rows(cache)
     assert f"trust-cache extract ... --out {out}" in str(caught.value)
     assert a_manifest(10)["image_id"][5] in str(caught.value)
@@ -260,7 +271,8 @@ def test_labels_may_be_text_and_columns_typed(out: Path) -> None:
 def test_info(out: Path) -> None:
     info = cache_info(write_cache(out, some_features(10), shards=[0]))
     assert (info.images, info.cases, info.positive_images, info.positive_cases) == (10, 3, 2, 2)
-    assert (info.shards, info.shards_done, info.images_done) == (3, 1, 4)
+    assert (info.shards, info.shards_done, info.images_done, info.images_pending) == (3, 1, 4, 6)
+    assert (info.images_failed, info.incomplete) == (0, 0)  # pending is not failed
     assert info.feature_bytes == 10 * 3 * 8 * 2
     assert info.backend == {".h5": "hdf5", ".zarr": "zarr", ".npy": "npy"}[out.suffix]
 

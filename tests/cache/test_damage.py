@@ -153,7 +153,7 @@ def test_features_that_are_not_finite(out: Path) -> None:
     assert a_manifest(10)["image_id"][5] in verify_cache(out)[0].sentence
 
 
-def test_unfinished_and_lacking(out: Path) -> None:
+def test_unfinished(out: Path) -> None:
     write_cache(out, some_features(10), shards=[0])
     assert kinds(out) == [("unfinished", None)]
     assert "2 of 3 shards are not marked done; 6 images" in verify_cache(out)[0].sentence

@@ -8,9 +8,12 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cache.material import some_features, write_cache
+from tests.cache.material import FINGERPRINT, a_manifest, some_features, write_cache
+from trust_cache.cache.cache_writer import CacheWriter, create_cache
 from trust_cache.cache.layout import Layout
+from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.zarr_shards import crc32c, index_bytes, ordered_index, read_index
+from trust_cache.cache.zarr_store import ZarrStore, open_zarr
 
 
 @given(st.binary(max_size=300))
@@ -28,6 +31,23 @@ def test_zarr_python_writes_the_same_bytes(tmp_path: Path) -> None:
     array[:] = features  # type: ignore[index]
     theirs = {path.name: path.read_bytes() for path in (tmp_path / "cache.zarr/features").glob("c.*")}
     assert theirs == ours
+
+
+def test_failed_images_are_the_same_bytes_behind_a_url_and_in_a_folder(tmp_path: Path) -> None:
+    """NaN is the fill value, which zarr-python leaves out by default: a copied cache would lack a file."""
+    features, shards = some_features(8), {}
+    for name in ("local", "remote"):
+        out = tmp_path / f"{name}.zarr"
+        create_cache(out, a_manifest(8), 3, 8, FINGERPRINT, 4).close()
+        with CacheWriter(
+            open_zarr(str(out), True) if name == "local" else ZarrStore(str(out), True), None
+        ) as writer:
+            writer.write_shard(0, features[:4], np.array([True, False, True, True]))
+            writer.write_shard(1, features[4:], np.zeros(4, dtype=np.bool_))
+        shards[name] = {path.name: path.read_bytes() for path in (out / "features").glob("c.*")}
+        assert verify_cache(out) == []
+    assert shards["remote"] == shards["local"]
+    assert len(shards["local"]) == 2
 
 
 def test_an_index_in_any_order_with_gaps() -> None:

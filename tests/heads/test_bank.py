@@ -96,7 +96,7 @@ def test_rows_may_lie_anywhere() -> None:
         memory[start : start + image.nbytes] = image.reshape(-1).view(np.uint8)
         parts.append((memory, start))
     addresses = np.array([memory.ctypes.data + start for memory, start in parts[::-1]])
-    scattered = FeatureRows(addresses, 3, 33, owner=parts)
+    scattered = FeatureRows(addresses, 3, 33, owner=parts, present=np.ones(len(parts), dtype=np.bool_))
     parameters = random_heads(2, 33)
     np.testing.assert_array_equal(
         score_rows(scattered, np.arange(9), parameters),

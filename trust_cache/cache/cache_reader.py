@@ -1,4 +1,7 @@
-"""Read a cache: its manifest, its fingerprint, its missing images, and features that read like an array."""
+"""Read a cache: its manifest, its fingerprint, which images have features, and those like an array.
+
+An image without features is either pending (its shard is not marked yet) or failed (it was tried).
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,10 +89,19 @@ class Cache:
         """For each image, whether it has features."""
         return present_images(self.layout, self.marks)
 
-    @property
-    def missing(self) -> list[str]:
-        """The image_ids that have no features."""
-        return self.manifest["image_id"].filter(pl.Series(~self.done)).to_list()
+    @cached_property
+    def pending(self) -> NDArray[np.bool_]:
+        """For each image, whether it has not been tried: its shard is not marked done."""
+        return np.repeat(~self.shards_done, self.layout.shard_images)[: self.images]
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """For each image, whether it was tried and has no features."""
+        return ~self.done & ~self.pending
+
+    def image_ids(self, chosen: NDArray[np.bool_]) -> list[str]:
+        """Return the image_ids of a mask, in the order of the manifest."""
+        return self.manifest["image_id"].filter(pl.Series(chosen)).to_list()
 
 
 class StoredFeatures:
@@ -176,26 +188,19 @@ def check_shard(cache: Cache, shard: int, features: Features) -> None:
         )
 
 
-def lacking_images(cache: Cache) -> NDArray[np.int64]:
-    """Return the numbers of images without features in shards that are done: those that failed."""
-    marked = np.repeat(cache.shards_done, cache.layout.shard_images)[: cache.images]
-    return np.flatnonzero(marked & ~cache.done)
-
-
 def shown(names: list[str]) -> str:
     """Return the first few names for a message."""
     return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
 
 
 def refuse_unfinished(cache: Cache) -> None:
-    """Refuse a cache that lacks images; say how many, which, and how to resume."""
-    if not cache.done.all():
-        missing = cache.missing
+    """Refuse a cache with pending images; say how many, which, and how to resume. Failed ones are allowed."""
+    if cache.pending.any():
+        names = cache.image_ids(cache.pending)
         raise InputError(
-            f"{cache.source}: the cache is unfinished: {len(missing)} of {cache.images} images"
-            f" have no features ({shown(missing)}). Resume with the same command as before,"
-            f" `trust-cache extract ... --out {cache.source}`, or take the finished"
-            " images with `trust-cache cache subset`"
+            f"{cache.source}: the cache is unfinished: {len(names)} of {cache.images} images"
+            f" are pending ({shown(names)}). Resume with the same command as before,"
+            f" `trust-cache extract ... --out {cache.source}`"
         )
 
 

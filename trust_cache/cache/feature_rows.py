@@ -28,13 +28,15 @@ class FeatureRows:
     """float16 features [image, view, dim]; each image's block is contiguous, at any address.
 
     `addresses[i]` is where image i's view 0 starts; view v follows `v * dim` elements later. `owner` keeps
-    the memory (an array or memory maps) alive as long as the addresses are in use.
+    the memory (an array or memory maps) alive as long as the addresses are in use. `present[i]` tells whether
+    image i has features. A failed image has none: its row is NaN, and training must leave it out.
     """
 
     addresses: NDArray[np.int64]
     views: int  # stored views, the clean one included
     dim: int
     owner: object = field(repr=False)
+    present: NDArray[np.bool_] = field(kw_only=True, repr=False)
 
     @property
     def images(self) -> int:
@@ -47,13 +49,17 @@ class FeatureRows:
         return np.ctypeslib.as_array(memory).view(np.float16)
 
 
-def rows_of_array(features: NDArray[np.float16]) -> FeatureRows:
-    """Return the rows of a C-contiguous float16 array [image, view, dim] without copying it."""
+def rows_of_array(features: NDArray[np.float16], present: NDArray[np.bool_] | None = None) -> FeatureRows:
+    """Return the rows of a C-contiguous float16 array [image, view, dim] without copying it.
+
+    `present` tells which images have features; by default all.
+    """
     if features.dtype != np.float16 or features.ndim != 3 or not features.flags.c_contiguous:  # noqa: PLR2004
         raise TypeError("expected a C-contiguous float16 array [image, view, dim]")
     images, views, dim = features.shape
     addresses = features.ctypes.data + features.strides[0] * np.arange(images, dtype=np.int64)
-    return FeatureRows(addresses, views, dim, owner=features)
+    present = np.ones(images, dtype=np.bool_) if present is None else present
+    return FeatureRows(addresses, views, dim, owner=features, present=present)
 
 
 class MappedFile:
@@ -115,6 +121,7 @@ def load_rows(
 ) -> FeatureRows:
     """Read features into memory; refuse an unfinished or damaged cache and features that are not finite.
 
+    Failed images are rows of NaN that are not `present`; only pending images make a cache unfinished.
     `views` keeps only the first views, to save memory. `check=False` skips the checksums, for a cache that
     was just verified. `on_shard` is called with the number of shards done and their total.
     """
@@ -133,7 +140,7 @@ def load_rows(
         return _examined(cache, shard, whole, check=check)
 
     _refuse_not_finite(cache, _over_shards(cache, read, threads, on_shard))
-    return rows_of_array(features)
+    return rows_of_array(features, cache.done)
 
 
 def map_rows(
@@ -170,14 +177,15 @@ def map_rows(
 
     _refuse_not_finite(cache, _over_shards(cache, examine, threads, on_shard))
     addresses = np.concatenate([by_path[place.path].address + place.offsets for place in places])
-    return FeatureRows(addresses, cache.views, cache.dim, owner=maps)
+    return FeatureRows(addresses, cache.views, cache.dim, owner=maps, present=cache.done)
 
 
 def _examined(cache: Cache, shard: int, features: Features, *, check: bool) -> NDArray[np.int64]:
-    """Return the images of a shard that are not finite; refuse a shard that does not match its checksum."""
+    """Return the images of a shard that are present but not finite; refuse one that breaks its checksum."""
     if check:
         check_shard(cache, shard, features)
-    return cache.layout.bounds(shard)[0] + np.flatnonzero(~finite_images(features))
+    first, last = cache.layout.bounds(shard)
+    return first + np.flatnonzero(cache.done[first:last] & ~finite_images(features))
 
 
 def _over_shards(
@@ -205,7 +213,7 @@ def _refuse_not_finite(cache: Cache, found: Iterable[NDArray[np.int64]]) -> None
         names = cache.manifest["image_id"][wrong].to_list()
         raise InputError(
             f"{cache.source}: features of {wrong.size} images are NaN or infinite ({shown(names)});"
-            " extract those images again or leave them out with `trust-cache cache subset`"
+            " extract those images again"
         )
 
 

@@ -101,8 +101,9 @@ def make_mark(layout: Layout, features: Features, present: NDArray[np.bool_]) ->
 
 
 def present_images(layout: Layout, marks: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return for each image whether its shard's mark says that it has features."""
-    return np.asarray(marks[:, DIGEST_BYTES:].reshape(-1)[: layout.images] != 0)
+    """Return for each image whether its shard is marked and the mark says that it has features."""
+    flags = (marks[:, DIGEST_BYTES:] != 0) & marked_shards(marks)[:, np.newaxis]
+    return flags.reshape(-1)[: layout.images]
 
 
 def marked_shards(marks: NDArray[np.uint8]) -> NDArray[np.bool_]:

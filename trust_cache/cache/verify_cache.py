@@ -11,7 +11,6 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.places import RefusedError
 from trust_cache.cache.cache_reader import (
     Cache,
-    lacking_images,
     open_cache,
     read_checked_shard,
     read_manifest,
@@ -20,15 +19,14 @@ from trust_cache.cache.cache_reader import (
 from trust_cache.cache.known_stores import Source
 from trust_cache.cache.layout import DIGEST_BYTES, SCHEMA, finite_images
 from trust_cache.cache.store import DamagedError
-from trust_cache.manifest.cases import find_cases
+from trust_cache.manifest.cases import count_incomplete, find_cases
 
 
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a cache.
 
-    kind: unreadable, link, manifest, unfinished, lacking, deleted, truncated, index, checksum, marks,
-    not-finite.
+    kind: unreadable, link, manifest, unfinished, deleted, truncated, index, checksum, marks, not-finite.
     """
 
     kind: str
@@ -37,7 +35,7 @@ class Problem:
 
 
 def verify_cache(source: Source | Cache, threads: int | None = None) -> list[Problem]:
-    """Read a whole cache and return its problems."""
+    """Read a whole cache and return its problems; an image that was tried and failed is none."""
     try:
         cache = source if isinstance(source, Cache) else open_cache(source)
         image_ids = read_manifest(cache.store)["image_id"].to_list()
@@ -66,13 +64,9 @@ def _of_marks(cache: Cache, image_ids: list[str]) -> list[Problem]:
         images = [name for shard in pending for name in image_ids[slice(*layout.bounds(int(shard)))]]
         sentence = (
             f"{cache.source}: {pending.size} of {layout.shards} shards are not marked done;"
-            f" {len(images)} images have no features ({shown(images)})"
+            f" {len(images)} images are pending ({shown(images)})"
         )
         problems.append(Problem("unfinished", sentence))
-    lacking = [image_ids[image] for image in lacking_images(cache)]
-    if lacking:
-        sentence = f"{cache.source}: {len(lacking)} images have no features by their marks ({shown(lacking)})"
-        problems.append(Problem("lacking", sentence))
     presence = cache.marks[:, DIGEST_BYTES:].reshape(-1)
     if presence.max(initial=0) > 1 or presence[layout.images :].any():
         problems.append(Problem("marks", f"{cache.source}: the marks hold values that no writer writes"))
@@ -119,7 +113,11 @@ class CacheInfo:
     shards: int
     shards_done: int
     images_done: int
-    lacking: tuple[str, ...]  # images of finished shards that have no features: they failed
+    images_pending: int
+    images_failed: int  # tried, without features
+    incomplete: int  # cases with a failed image
+    incomplete_positives: int
+    failed: tuple[str, ...]  # image_ids
     feature_bytes: int
     columns: tuple[str, ...]
     fingerprint: dict[str, Any]
@@ -128,7 +126,7 @@ class CacheInfo:
 def cache_info(cache: Cache) -> CacheInfo:
     """Summarise a cache."""
     table, layout = cache.manifest, cache.layout
-    labels = find_cases(table).labels
+    labels, lost = find_cases(table).labels, count_incomplete(table, ~cache.failed)
     return CacheInfo(
         source=cache.source,
         backend=cache.store.backend,
@@ -143,7 +141,11 @@ def cache_info(cache: Cache) -> CacheInfo:
         shards=layout.shards,
         shards_done=int(cache.shards_done.sum()),
         images_done=int(cache.done.sum()),
-        lacking=tuple(table["image_id"][lacking_images(cache)].to_list()),
+        images_pending=int(cache.pending.sum()),
+        images_failed=lost.failed_images,
+        incomplete=lost.incomplete,
+        incomplete_positives=lost.incomplete_positives,
+        failed=tuple(cache.image_ids(cache.failed)),
         feature_bytes=layout.images * layout.image_bytes,
         columns=tuple(table.columns),
         fingerprint=cache.fingerprint.as_document(),

@@ -78,7 +78,8 @@ class ZarrStore:
                 read_bytes(join(source, "zarr.json"))
         try:
             self._root = zarr.open_group(source, mode="r+" if writable else "r")
-            self._features = self._array("features")
+            # NaN is the fill value. By default zarr-python would write no object for a shard of failed images.
+            self._features = self._array("features").with_config({"write_empty_chunks": True})
             document = self._root.attrs.get(FORMAT)
         except InputError:
             raise

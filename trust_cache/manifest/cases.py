@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
+from trust_cache.manifest.manifest_checks import counted
 from trust_cache.manifest.protocol import Protocol
 
 Number = TypeVar("Number", bound=np.generic)
@@ -168,3 +169,36 @@ def find_problems(
         )
     found = {case: case_problems(members, protocol) for case, members in by_case.items()}
     return {case: problems for case, problems in found.items() if problems}
+
+
+@dataclass(frozen=True)
+class IncompleteCases:
+    """How many images have failed, and how many cases are incomplete because of them."""
+
+    failed_images: int
+    images: int
+    incomplete: int
+    incomplete_positives: int
+    cases: int
+
+    def sentence(self, listed: str) -> str:
+        """Return the warning of every command that meets failed images; `listed` is the place of the list."""
+        verb = "is" if self.incomplete == 1 else "are"
+        return (
+            f"{self.failed_images:,} of {counted(self.images, 'image')} failed: {self.incomplete:,} of"
+            f" {counted(self.cases, 'case')} {verb} incomplete, {self.incomplete_positives:,} of them positive;"
+            f" an incomplete case keeps its label and is always reviewed. List: {listed}"
+        )
+
+
+def count_incomplete(images: pl.DataFrame, usable: NDArray[np.bool_]) -> IncompleteCases:
+    """Count the cases that lack an image; `usable` tells which images have a picture, features or a score."""
+    cases = find_cases(images)
+    incomplete = np.unique(cases.of_image[~usable])
+    return IncompleteCases(
+        failed_images=int(np.count_nonzero(~usable)),
+        images=images.height,
+        incomplete=int(incomplete.size),
+        incomplete_positives=int(cases.labels[incomplete].sum()),
+        cases=int(cases.labels.size),
+    )

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extraction_plan import ExtractSettings
 from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles
 from trust_cache.cache.views import ViewPlan, make_views
@@ -89,6 +90,12 @@ def picked(files: Sequence[ImageFile], plan: ViewPlan = PLAN) -> NDArray[np.floa
         views = make_views(pixels, Recipe(SIZE), plan.parameters(file.image_id)).views
         rows.append(Picker()(views.expand(-1, 3, -1, -1)).numpy().astype(np.float16))
     return np.stack(rows)
+
+
+def failed_in(cache: Path) -> list[str]:
+    """Return the images that were tried and have no features."""
+    opened = open_cache(cache)
+    return opened.image_ids(opened.failed)
 
 
 def with_settings(**changes: object) -> ExtractSettings:

@@ -14,6 +14,7 @@ from tests.cache.extract.material import (
     PLAN,
     FunctionEncoder,
     Picker,
+    failed_in,
     picked,
     shards_of,
     write_pngs,
@@ -139,7 +140,7 @@ def test_failures_leave_their_neighbours_alone(pngs: Path) -> None:
     }
     assert isinstance(run.encoder, Picker)
     assert run.encoder.batches == [5, 5, 2, 5, 5, 2]  # as without failures; nothing for the last shard
-    assert open_cache(run.out).missing == ["001", "005", "008", "009"]
+    assert failed_in(run.out) == ["001", "005", "008", "009"]
 
 
 def test_a_failed_image_is_tried_again_and_its_shard_made_anew(pngs: Path) -> None:
@@ -155,7 +156,7 @@ def test_a_failed_image_is_tried_again_and_its_shard_made_anew(pngs: Path) -> No
     np.testing.assert_array_equal(again.features[:4], picked(again.files[:4]))
     assert {report.shard: report.written for report in again.reports} == {1: False, 0: True}
     assert shard_1.stat().st_mtime_ns == before  # nothing new to write there
-    assert open_cache(again.out).missing == ["006"]
+    assert failed_in(again.out) == ["006"]
     assert [f.image_id for report in again.reports for f in report.failures] == ["006"]
 
 
@@ -193,7 +194,7 @@ def test_features_that_are_no_numbers_are_a_failure(pngs: Path, value: float) ->
     run = Run(pngs, encoder)()
     (failure,) = [f for report in run.reports for f in report.failures]
     assert (failure.image_id, failure.stage) == ("001", "encode")
-    assert open_cache(run.out).missing == ["001"]
+    assert failed_in(run.out) == ["001"]
 
 
 def limited(most: int) -> Callable[[Tensor], Tensor]:
