@@ -90,6 +90,7 @@ class SweepIdentity(Document, frozen=True, kw_only=True):
     images: int
     dim: int
     manifest_sha256: str
+    images_without_features: int = 0
     folds_sha256: tuple[str, ...]
     split_sha256: str
 
