@@ -282,8 +282,8 @@ def test_targets_that_cannot_be_certified_are_refused_before_training(tmp_path: 
     narrow = small(tmp_path / "n.zarr", dim=32)
     fine = small(tmp_path / "b.zarr", "b", seed=1)
     for tested_on, said in (
-        (healthy, "expected positive images to certify on, found none of 450"),
-        (ill, "expected negative images to certify on, found none"),
+        (healthy, "expected positive cases to certify on, found none of 150"),
+        (ill, "expected negative cases to certify on, found none"),
         (few, "the search part has no positives"),
         (unfinished, "unfinished"),
         (narrow, "expected 48 features"),
