@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from trust_cache.base.errors import InputError, check_fraction, check_least, did_you_mean
 from trust_cache.certificate.certification import check_delta, check_targets
 from trust_cache.certificate.points import POINT_KEYS, Point, Terms, Threshold, evaluate
@@ -119,9 +117,8 @@ def find_outcomes(cohort: Cohort, split: Split, settings: RivalSettings) -> tupl
 
 
 def _outcome(cohort: Cohort, split: Split, index: int, rule: str, bar: float, terms: Terms) -> RivalOutcome:
-    searched = split.search & np.isfinite(cohort.scores[index])  # an incomplete case is reviewed anyway
-    labels = cohort.labels[searched]
-    choice = RULES[rule].choose(cohort.scores[index][searched], labels, bar, terms.delta)
+    labels = cohort.labels[split.search]
+    choice = RULES[rule].choose(cohort.scores[index][split.search], labels, bar, terms.delta)
     on_misses = isinstance(RULES[rule], MissRule)
     threshold = Threshold(
         configuration=cohort.configurations[index],
