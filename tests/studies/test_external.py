@@ -383,4 +383,9 @@ def test_a_ranking_is_over_one_complete_case_of_each_patient() -> None:
     (drawn,) = rank_cases(tripled, np.repeat(first, 3), np.repeat(everyone, 3))
     assert (drawn.auroc, drawn.gain) == (plain.auroc, plain.gain)
     assert (drawn.cases, drawn.set_aside) == (200, 400)
-    assert "one case of each patient: 200 cases, 60 positive" in ranking_table([drawn]).title
+    titles = [ranking_table([item]).title for item in (plain, left, drawn)]
+    assert titles == [
+        "Ranking of all 200 test cases, 60 positive",
+        "Ranking of the 180 complete test cases, 54 positive",
+        "Ranking of the 200 test cases, 60 positive, one of each patient",
+    ]

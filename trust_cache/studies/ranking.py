@@ -111,10 +111,11 @@ def ranking_table(rankings: Sequence[Ranking]) -> Table:
         "Intervals: DeLong's. Better than chance: the AUROC is above 0.5 and above that of the same head"
         " before training, both beyond error."
     )
-    which = "one case of each patient" if first.set_aside else "the test cases"
-    title = f"Ranking of {which}: {first.cases:,} cases, {first.positives:,} positive"
-    if first.incomplete:
-        title += f"; {first.incomplete:,} incomplete cases are not in it"
+    which = "the" if first.incomplete or first.set_aside else "all"
+    kind = "complete test cases" if first.incomplete else "test cases"
+    title = f"Ranking of {which} {first.cases:,} {kind}, {first.positives:,} positive"
+    if first.set_aside:
+        title += ", one of each patient"
     return Table(title, header, rows, legend)
 
 

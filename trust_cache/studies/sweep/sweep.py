@@ -83,8 +83,7 @@ def sweep(
         if space is not None:
             refuse_large(work, space.count, threads, yes=yes)
             record = record.extended(space.settings(seed))
-        positives = int(work.cases.labels[split.search & work.complete].sum())
-        few = resolution_warnings(terms.targets, positives)
+        few = resolution_warnings(terms.targets, int(work.cases.labels[split.search & work.complete].sum()))
         warnings = (*work.warnings, *_loop_warnings(work, record), *few)
         files = ScoreFiles(out, work)
         if earlier is None:
