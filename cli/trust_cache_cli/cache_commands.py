@@ -44,11 +44,18 @@ def simulate(
     cases: Annotated[
         int | None, typer.Option(metavar="N", help="The number of cases. [as in the data set]")
     ] = None,
+    patients: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Share of patients with two or three cases, which are alike."),
+    ] = 0.0,
 ) -> None:
     """Write a cache of synthetic features with a known truth, in the shape of a public data set."""
     from trust_cache.synthetic.feature_cohort import simulate_cache
 
-    _say_written(simulate_cache(like, out, views=views, seed=seed, truth_seed=truth_seed, cases=cases))
+    made = simulate_cache(
+        like, out, views=views, seed=seed, truth_seed=truth_seed, cases=cases, patients=patients
+    )
+    _say_written(made)
     say(f"Synthetic data: the results have no clinical meaning. Next: trust-cache fit-heads {out} --out run/")
 
 

@@ -38,11 +38,33 @@ def a_cohort(
 
 
 def write_cohort(
-    out: Path, manifest: pl.DataFrame, features: NDArray[np.float16], shards: int | None = None
+    out: Path,
+    manifest: pl.DataFrame,
+    features: NDArray[np.float16],
+    shards: int | None = None,
+    present: NDArray[np.bool_] | None = None,
 ) -> Path:
-    """Write the cohort as a cache, complete or only its first shards."""
+    """Write the cohort as a cache, complete or only its first shards; images not `present` have failed."""
+    present = np.ones(manifest.height, dtype=np.bool_) if present is None else present
     _, views, dim = features.shape
     with create_cache(out, manifest, views, dim, FINGERPRINT) as writer:
         for shard in range(writer.layout.shards if shards is None else shards):
-            writer.write_shard(shard, features[slice(*writer.layout.bounds(shard))])
+            images = slice(*writer.layout.bounds(shard))
+            writer.write_shard(shard, features[images], present[images])
     return out
+
+
+def lose_images(manifest: pl.DataFrame, share: float = 0.1, seed: int = 0) -> NDArray[np.bool_]:
+    """Return which images are left: a random share is lost, all of the first case, a positive of the last."""
+    present = np.random.default_rng(seed).random(manifest.height) >= share
+    case, label = manifest["case_id"].to_numpy(), manifest["label"].to_numpy()
+    positives = np.unique(case[label == 1])
+    present[case == positives[0]] = False
+    present[case == positives[-1]] = label[case == positives[-1]] == 0
+    return present
+
+
+def without_images(manifest: pl.DataFrame, present: NDArray[np.bool_]) -> pl.DataFrame:
+    """Return the rows that are left, each with the label that its whole case had."""
+    of_cases = manifest.with_columns(case_label=pl.col("label").max().over("case_id"))
+    return of_cases.filter(pl.Series(present))

@@ -111,6 +111,29 @@ def test_groups_stay_on_one_side_and_are_stratified(cohort: tuple[NDArray[np.flo
         TrustHeadClassifier().fit(features, labels, groups=groups[:5])
 
 
+def test_patients_stay_on_one_side(cohort: tuple[NDArray[np.float64], ...]) -> None:
+    features, labels, groups = cohort
+    patients = groups.astype(int) // 2  # two cases each
+    fitted = TrustHeadClassifier(epochs=1).fit(features, labels, groups=groups, patients=patients)
+    aside = np.isin(np.arange(labels.size), fitted.calibration_)
+    assert set(patients[aside]).isdisjoint(patients[~aside])
+    assert len(set(patients[aside])) == 70
+    positive = set(patients[labels == 1])
+    assert len(positive & set(patients[aside])) == len(positive) // 10
+    by_case, own = (
+        TrustHeadClassifier(epochs=1).fit(features, labels, groups=groups, patients=given)
+        for given in (None, groups)
+    )
+    assert np.array_equal(by_case.calibration_, own.calibration_)
+    assert not np.array_equal(by_case.calibration_, fitted.calibration_)
+    for wrong, said in (
+        (patients[:5], "patients: expected one for each of"),
+        (np.arange(labels.size), "expected one patient for each case"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            TrustHeadClassifier().fit(features, labels, groups=groups, patients=wrong)
+
+
 def test_a_pipeline_and_a_grid_search(cohort: tuple[NDArray[np.float64], ...]) -> None:
     features, labels, _ = cohort
     pipeline = make_pipeline(StandardScaler(), TrustHeadClassifier(**QUICK | {"epochs": 1}))
@@ -123,16 +146,19 @@ def test_a_pipeline_and_a_grid_search(cohort: tuple[NDArray[np.float64], ...]) -
 @pytest.mark.usefixtures("routing")
 def test_cross_validated_scores_with_groups(cohort: tuple[NDArray[np.float64], ...]) -> None:
     features, labels, groups = cohort
-    head = TrustHeadClassifier(**QUICK | {"epochs": 2}).set_fit_request(groups=True)
+    patients = groups.astype(int) // 2
+    head = TrustHeadClassifier(**QUICK | {"epochs": 2}).set_fit_request(groups=True, patients=True)
     pipeline = make_pipeline(StandardScaler(), head)
+    given = {"groups": groups, "patients": patients}
     scores = cross_val_predict(
-        pipeline, features, labels, cv=GroupKFold(3), params={"groups": groups}, method="predict_proba"
+        pipeline, features, labels, cv=GroupKFold(3), params=given, method="predict_proba"
     )[:, 1]
     assert roc_auc_score(labels, scores) > 0.8
-    # By hand, to see that the groups arrived at fit.
+    # By hand, to see that groups and patients arrived at fit.
     train, test = next(GroupKFold(3).split(features, labels, groups))
     scaler = StandardScaler().fit(features[train])
-    by_hand = clone(head).fit(scaler.transform(features[train]), labels[train], groups=groups[train])
+    mine = {name: values[train] for name, values in given.items()}
+    by_hand = clone(head).fit(scaler.transform(features[train]), labels[train], **mine)
     assert np.array_equal(scores[test], by_hand.predict_proba(scaler.transform(features[test]))[:, 1])
 
 

@@ -325,3 +325,21 @@ def test_fewer_views_are_other_draws(cache: Path, tmp_path: Path) -> None:
     none = fit_heads(cache, tmp_path / "none", epochs=1, views=0).folder
     assert (one / "scores.csv").read_bytes() != (none / "scores.csv").read_bytes()
     assert json.loads((one / "run.json").read_text())["views"] == 1
+
+
+def test_a_patients_cases_are_tested_together_and_named_in_the_scores(run: Path, tmp_path: Path) -> None:
+    manifest, features = a_cohort()
+    named = manifest.with_columns(patient_id=pl.format("p{}", pl.col("case_id").cast(int) // 2))
+    cache = write_cohort(tmp_path / "cache.zarr", named, features)
+    mine = fit_heads(cache, tmp_path / "run", epochs=1).folder
+    scores = read(mine, "scores.csv")
+    assert scores.columns == [*read(run, "scores.csv").columns, "patient_id"]
+    assert scores.group_by("patient_id").agg(pl.col("fold").n_unique())["fold"].unique().to_list() == [1]
+    assert scores["patient_id"].n_unique() == 100
+    alone = named.with_columns(patient_id=pl.col("case_id"))
+    own = fit_heads(write_cohort(tmp_path / "own.zarr", alone, features), tmp_path / "own", epochs=3).folder
+    for name in ("folds.csv", "thresholds.csv", "trajectories.csv", "heads.safetensors"):
+        assert (own / name).read_bytes() == (run / name).read_bytes()
+    assert read(own, "scores.csv").drop("patient_id").equals(read(run, "scores.csv"))
+    with pytest.raises(InputError, match=r"expected all cases of a patient in one part"):
+        fit_heads(cache, tmp_path / "other", epochs=1, folds=run / "folds.csv")

@@ -1,5 +1,6 @@
 """Folds: every case tested once, parts of the published sizes, reused by case."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +8,29 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from trust_cache.base.errors import InputError
-from trust_cache.heads.folds import CALIBRATE, FIT, TEST, draw_folds, read_folds
+from trust_cache.heads.folds import CALIBRATE, FIT, TEST, draw_final, draw_folds, read_final, read_folds
 from trust_cache.manifest.cases import Cases
 
 
-def some_cases(cases: int, positives: int) -> Cases:
+def some_cases(cases: int, positives: int, patients: NDArray[np.int64] | None = None) -> Cases:
     labels = np.random.default_rng(1).permutation(np.arange(cases) < positives).astype(np.int64)
-    return Cases(pl.Series("case_id", [f"{n:05d}" for n in range(cases)]), labels, np.arange(cases))
+    everyone = np.arange(cases)
+    names = pl.Series("case_id", [f"{n:05d}" for n in everyone])
+    return Cases(names, labels, everyone, everyone if patients is None else patients)
+
+
+@st.composite
+def cases_of_patients(draw: st.DrawFn) -> Cases:
+    """Patients of one to four cases, in any order; enough of them with a positive case."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=60, max_size=150))
+    order = draw(st.permutations(np.repeat(np.arange(len(sizes)), sizes).tolist()))
+    numbers: dict[int, int] = {}
+    patients = np.array([numbers.setdefault(patient, len(numbers)) for patient in order])
+    return some_cases(patients.size, draw(st.integers(30, 45)), patients)
 
 
 @given(st.integers(40, 400), st.integers(5, 20), st.integers(0, 2**32 - 1), st.integers(0, 2))
@@ -51,7 +65,7 @@ def test_splits_are_reused_by_case(tmp_path: Path) -> None:
     again, warnings = read_folds(file, cases)
     assert again.sha256 == drawn.sha256
     assert warnings == []
-    flipped = Cases(cases.case_ids, 1 - cases.labels, cases.of_image)
+    flipped = replace(cases, labels=1 - cases.labels)
     _, warnings = read_folds(file, flipped)
     assert any("labels of 100 cases changed" in text for text in warnings)
 
@@ -85,7 +99,7 @@ def test_a_fold_without_positives(tmp_path: Path) -> None:
     tested = draw_folds(cases, 0).parts[2] == TEST
     labels = np.where(tested, 0, cases.labels)
     with pytest.raises(InputError, match="fold 2 has no positive cases to test"):
-        read_folds(file, Cases(cases.case_ids, labels, cases.of_image))
+        read_folds(file, replace(cases, labels=labels))
     with pytest.raises(InputError, match="at least 5 positive"):
         draw_folds(some_cases(100, 4), 0)
 
@@ -93,3 +107,54 @@ def test_a_fold_without_positives(tmp_path: Path) -> None:
 def test_fit_parts_are_what_is_left() -> None:
     drawn = draw_folds(some_cases(1_000, 100), 0)
     assert [int(np.sum(parts == FIT)) for parts in drawn.parts] == [700] * 5
+
+
+@given(cases_of_patients(), st.integers(0, 2**32 - 1), st.integers(0, 2))
+def test_no_patient_is_in_two_parts_of_a_fold(cases: Cases, seed: int, repeat: int) -> None:
+    drawn, final = draw_folds(cases, seed, repeat), draw_final(cases, seed)
+    assert np.array_equal(np.sum(drawn.parts == TEST, axis=0), np.ones(cases.labels.size))
+    count = int(cases.patients.max()) + 1
+    for parts in (*drawn.parts, *final.parts):
+        of_parts = [set(cases.patients[parts == part]) for part in (FIT, CALIBRATE, TEST)]
+        assert sum(map(len, of_parts)) == count
+        assert len(of_parts[CALIBRATE]) == round(count / 10)
+
+
+def test_patients_are_divided_as_scikit_learn_divides_groups_and_calibrate_in_proportion() -> None:
+    patients = np.repeat(np.arange(400), 2)
+    cases = some_cases(800, 120, patients)
+    drawn = draw_folds(cases, seed=5)
+    splitter = StratifiedGroupKFold(5, shuffle=True, random_state=5)
+    for parts, (_, test) in zip(
+        drawn.parts, splitter.split(patients, cases.labels, groups=patients), strict=True
+    ):
+        assert np.array_equal(np.flatnonzero(parts == TEST), test)
+        positive = set(patients[cases.labels == 1])
+        rest, aside = set(patients[parts != TEST]), set(patients[parts == CALIBRATE])
+        assert abs(len(aside & positive) - 40 * len(rest & positive) / len(rest)) <= 0.5
+    assert not np.array_equal(drawn.parts, draw_folds(some_cases(800, 120), 5).parts)
+
+
+def test_folds_that_divide_a_patient_are_refused(tmp_path: Path) -> None:
+    cases = some_cases(100, 30)
+    file, final = tmp_path / "folds.csv", tmp_path / "final.csv"
+    draw_folds(cases, 0).table.write_csv(file)
+    draw_final(cases, 0).table.write_csv(final)
+    tested, fitted = (int(np.flatnonzero(draw_folds(cases, 0).parts[0] == part)[0]) for part in (TEST, FIT))
+    patients = np.arange(100)
+    patients[max(tested, fitted)] = min(tested, fitted)
+    one, other = sorted((f"0{tested:04d} (test)", f"0{fitted:04d} (fit)"))
+    with pytest.raises(InputError) as raised:
+        read_folds(file, replace(cases, patients=patients))
+    assert f"folds.csv: fold 0: expected all cases of a patient in one part, found {one} and {other}" in str(
+        raised.value
+    )
+    with pytest.raises(InputError, match=r"fold external: .* of the same patient; draw new folds"):
+        read_final(final, replace(cases, patients=np.zeros(100, dtype=np.int64)))
+
+
+def test_positives_of_too_few_patients_are_refused() -> None:
+    cases = some_cases(100, 30)
+    patients = np.where(cases.labels == 1, np.arange(100) % 4, np.arange(100))
+    with pytest.raises(InputError, match=r"positive cases of at least 5 patients.*found 30 of 4"):
+        draw_folds(replace(cases, patients=patients), 0)

@@ -13,18 +13,21 @@ from safetensors.numpy import load_file
 from scipy.stats import binom
 
 from tests.cache.material import FINGERPRINT
-from tests.heads.cohorts import a_cohort, write_cohort
+from tests.heads.cohorts import a_cohort, lose_images, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.cache_writer import create_cache
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.certificate.verify import verify
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.heads.fit import EpochReport
-from trust_cache.statistics.auroc import auroc
+from trust_cache.statistics.auroc import auroc, auroc_difference, auroc_interval
 from trust_cache.studies.external import External, evaluate_externally
+from trust_cache.studies.overlap import find_overlap, refuse_overlap
+from trust_cache.studies.ranking import rank_cases, ranking_table
 from trust_cache.synthetic.feature_cohort import simulate_cache
 from trust_cache.synthetic.truth import TrueScores, Truth
 
@@ -282,8 +285,8 @@ def test_targets_that_cannot_be_certified_are_refused_before_training(tmp_path: 
     narrow = small(tmp_path / "n.zarr", dim=32)
     fine = small(tmp_path / "b.zarr", "b", seed=1)
     for tested_on, said in (
-        (healthy, "expected positive images to certify on, found none of 450"),
-        (ill, "expected negative images to certify on, found none"),
+        (healthy, "expected positive cases to certify on, found none of 150"),
+        (ill, "expected negative cases to certify on, found none"),
         (few, "the search part has no positives"),
         (unfinished, "unfinished"),
         (narrow, "expected 48 features"),
@@ -338,3 +341,51 @@ def test_shared_examinations(tmp_path: Path) -> None:
     shutil.copytree(trained_on, tmp_path / "copy.zarr")
     with pytest.raises(InputError, match="features of 450 images are also in"):
         evaluate_externally(trained_on, tmp_path / "copy.zarr", tmp_path / "other", low_memory=True)
+
+
+def test_failed_images_and_patients_in_the_search_for_shared_examinations(tmp_path: Path) -> None:
+    """Failed images are all NaN: that makes no two of them the same image."""
+    caches = []
+    for seed, prefix in ((0, "a"), (1, "b")):
+        manifest, features = a_cohort(cases=150, positives=40, seed=seed)
+        ids = [pl.format(f"{prefix}{{}}", name).alias(name) for name in ("image_id", "case_id")]
+        named = manifest.with_columns(*ids, patient_id=pl.format("{}", pl.col("case_id").cast(int) % 100))
+        out = tmp_path / f"{prefix}.zarr"
+        caches.append(open_cache(write_cohort(out, named, features, present=lose_images(named))))
+    train, test = caches
+    found = find_overlap(train, test, load_rows(train), load_rows(test))
+    assert (found.case_ids, found.images) == ((), ())
+    assert found.patients == tuple(sorted(str(number) for number in range(100)))
+    (said,) = refuse_overlap(found, "a", "b")
+    assert said.startswith("100 patient ids are in both a and b (the first: 0)")
+
+
+def test_a_ranking_is_over_one_complete_case_of_each_patient() -> None:
+    generator = np.random.default_rng(0)
+    labels = (np.arange(200) < 60).astype(np.int64)
+    first, after = generator.random(200), generator.random(200) + 0.3 * labels
+    each = pl.DataFrame({"case_id": [f"{n:04d}" for n in range(200)], "label": labels, "score": after})
+    cohort = build_cohort(check_scores(each))
+    everyone = np.arange(200)
+    (plain,) = rank_cases(cohort, first, everyone)
+    assert plain.auroc == auroc_interval(after, labels, 0.99)
+    assert plain.gain == auroc_difference(after, first, labels, 0.95)
+    assert (plain.cases, plain.positives, plain.set_aside, plain.incomplete) == (200, 60, 0, 0)
+    lost = np.where(everyone % 10 == 0, np.nan, after)
+    (left,) = rank_cases(replace(cohort, scores=(lost,)), first, everyone)
+    assert left.auroc == auroc_interval(after[everyone % 10 != 0], labels[everyone % 10 != 0], 0.99)
+    assert (left.cases, left.positives, left.incomplete) == (180, 54, 20)
+    # Three copies of every case, as cases of one patient, must not make the intervals narrower.
+    copies = pl.concat(
+        [each.with_columns(pl.format(f"{{}}-{n}", "case_id").alias("case_id")) for n in range(3)]
+    )
+    tripled = build_cohort(check_scores(copies))  # sorted by case_id: the copies are neighbours
+    (drawn,) = rank_cases(tripled, np.repeat(first, 3), np.repeat(everyone, 3))
+    assert (drawn.auroc, drawn.gain) == (plain.auroc, plain.gain)
+    assert (drawn.cases, drawn.set_aside) == (200, 400)
+    titles = [ranking_table([item]).title for item in (plain, left, drawn)]
+    assert titles == [
+        "Ranking of all 200 test cases, 60 positive",
+        "Ranking of the 180 complete test cases, 54 positive",
+        "Ranking of the 200 test cases, 60 positive, one of each patient",
+    ]

@@ -250,3 +250,23 @@ def test_a_head_trained_as_in_the_paper_reaches_its_auroc() -> None:
     clean = cohort.features(0, cohort.manifest.height, 1)[~fit, 0]
     held_out = case_scores(cohort.manifest.filter(pl.Series(~fit)), scores_of(head, clean))
     assert 0.65 < roc_auc_score(held_out["label"], held_out["score"]) < 0.80  # NLBS: 45 positives, s.e. 0.035
+
+
+def test_cases_of_a_patient_are_alike_and_nothing_else_changes(tmp_path: Path) -> None:
+    alone, cohort = (SimulatedCohort("nlbs", 5, dim=64, patients=share) for share in (0.0, 0.3))
+    assert cohort.manifest.drop("patient_id").equals(alone.manifest)
+    first = cohort.manifest.with_row_index("row").unique("case_id", maintain_order=True)
+    sizes = first["patient_id"].value_counts()["count"]
+    assert set(sizes) == {1, 2, 3}
+    # Binomial: 0.3 within 4.5 standard deviations; the last patient may have lost cases.
+    assert abs((sizes > 1).mean() - 0.3) < 4.5 * np.sqrt(0.3 * 0.7 / sizes.len())  # type: ignore[operator]
+    # Two images of one patient in different cases share PATIENT_SHARE * CASE_SHARE = 0.4 of a nuisance.
+    nuisance = first.with_columns(value=pl.Series(cohort.coordinates[first["row"].to_numpy(), 1]))
+    pairs = nuisance.filter(pl.len().over("patient_id") == 2).sort("patient_id")["value"].to_numpy()
+    one, other = pairs.reshape(-1, 2).T
+    assert abs(np.corrcoef(one, other)[0, 1] - 0.4) < 4.5 / np.sqrt(one.size)
+    assert abs(cohort.coordinates[:, 1].std() - 1.0) < 0.05
+    cache = simulate_cache("nlbs", tmp_path / "a.zarr", views=0, dim=16, cases=60, patients=0.5)
+    assert cache.manifest["patient_id"].n_unique() < 60
+    with pytest.raises(InputError, match=r"patients: expected a share from 0 to 1, found 1\.5"):
+        simulate_cache("nlbs", tmp_path / "b.zarr", dim=16, cases=60, patients=1.5)

@@ -72,14 +72,16 @@ def to_torch(
 
 
 def score_rows(rows: FeatureRows, images: Images, parameters: HeadParameters) -> NDArray[np.float64]:
-    """Return the scores [head, image] of the images' clean views, without dropout.
+    """Return the scores [head, image] of the images' clean views, without dropout; NaN without features.
 
     A score depends on its head and image alone, bit for bit.
     """
     if parameters.dim != rows.dim:
         raise InputError(f"heads: expected {rows.dim} features, as the cache has, found {parameters.dim}")
     source = make_source(rows, TrainingSettings(), images[:0], images[:0], Draws(0, 0))
-    return score_images(source, images, make_weights(parameters), parameters.heads)
+    scores = score_images(source, images, make_weights(parameters), parameters.heads)
+    scores[:, ~rows.present[images]] = np.nan
+    return scores
 
 
 def score_images(

@@ -17,7 +17,7 @@ from trust_cache.heads.draws import Draws
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, head_settings, presets
 from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer, train_fold
 from trust_cache.manifest.cases import case_maxima
-from trust_cache.statistics.stratified_draws import draw_stratified, random_keys
+from trust_cache.statistics.stratified_draws import count_patients, draw_patients, random_keys
 
 _LARGEST = 64.0  # the largest feature of every row: float16 then neither overflows nor loses small values
 _LARGEST_SEED = 2**31 - 1
@@ -31,7 +31,7 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     configuration : a preset's name: ce, ce-brier, ce-focal, fixed-tau or closed-loop.
     lambda_brier .. clip : settings of a head (`HeadSettings`); None keeps the configuration's.
     epochs, batch_positives, batch_negatives : the training's.
-    calibration_share : of the cases (groups), set aside for tau where the configuration has a closed loop.
+    calibration_share : of the patients, set aside for tau where the configuration has a closed loop.
     random_state : the seed of the calibration part, the initial weights, batches and masks.
     trainer : what trains the head; None is the compiled trainer.
 
@@ -41,8 +41,9 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Rows are normalised one by one (LayerNorm) and kept as float16, as in a cache. LayerNorm does not depend
     on the scale of a row, so each row is first divided by its largest magnitude: no X overflows, and features
     keep 11 bits. Only a row's pattern counts, never its mean or scale: one feature alone teaches nothing.
-    Rows of one case share a value of `groups`; pipelines pass it by metadata routing
-    (`set_fit_request(groups=True)`).
+    Rows of one case share a value of `groups`, cases of one patient a value of `patients` (without it each
+    case is its own patient). Pipelines pass both by metadata routing
+    (`set_fit_request(groups=True, patients=True)`).
     """
 
     def __init__(
@@ -97,8 +98,17 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.poor_score = True
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:  # noqa: N803
-        """Train one head on the rows of X; the rows of a group (case) calibrate all or none."""
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        patients: ArrayLike | None = None,
+    ) -> Self:
+        """Train one head on the rows of X; the rows of a patient calibrate all or none.
+
+        `groups` are the cases of the rows, `patients` their patients.
+        """
         features, labels = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C")
         check_classification_targets(labels)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
@@ -111,8 +121,8 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(state, int | np.integer):
             state = check_random_state(state).randint(_LARGEST_SEED)
         seed = int(state)
-        cases = _cases(groups, positive.size)
-        self.calibration_ = self._calibration(settings, positive, cases, seed)
+        cases = _numbers("groups", groups, positive.size)
+        self.calibration_ = self._calibration(settings, positive, cases, _patients(patients, cases), seed)
         fitted = np.setdiff1d(np.arange(positive.size), self.calibration_)
         images = FoldImages(positive.astype(np.int64), fitted, self.calibration_)
         training = TrainingSettings(self.epochs, self.batch_positives, self.batch_negatives)
@@ -165,9 +175,14 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return head_settings(given, presets()[self.configuration])
 
     def _calibration(
-        self, settings: HeadSettings, positive: NDArray[np.int64], cases: NDArray[np.int64], seed: int
+        self,
+        settings: HeadSettings,
+        positive: NDArray[np.int64],
+        cases: NDArray[np.int64],
+        patients: NDArray[np.int64],
+        seed: int,
     ) -> NDArray[np.int64]:
-        """Return the rows of the cases set aside for tau; none where tau is not searched for."""
+        """Return the rows of the patients set aside for tau; none where tau is not searched for."""
         if not 0 < self.calibration_share < 1:
             raise InputError(
                 "calibration_share: expected a fraction strictly between 0 and 1,"
@@ -176,8 +191,9 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not settings.closed_loop:
             return np.empty(0, dtype=np.int64)
         labels = case_maxima(positive, cases)
-        size = round(labels.size * self.calibration_share)
-        aside = draw_stratified(labels, size, random_keys(labels.size, seed))[cases]
+        count = count_patients(patients)
+        size = round(count * self.calibration_share)
+        aside = draw_patients(labels, patients, size, random_keys(count, seed))[cases]
         too_few = np.unique(positive[~aside]).size < 2  # noqa: PLR2004
         return np.empty(0, dtype=np.int64) if too_few else np.flatnonzero(aside)
 
@@ -202,13 +218,24 @@ def _rows(features: NDArray[np.floating[Any]]) -> FeatureRows:
     return rows_of_array(np.ascontiguousarray(scaled[:, np.newaxis, :], dtype=np.float16))
 
 
-def _cases(groups: ArrayLike | None, n: int) -> NDArray[np.int64]:
-    """Return each row's case by number: its group, or itself."""
-    if groups is None:
-        return np.arange(n, dtype=np.int64)
-    given = np.asarray(groups)
-    if given.shape != (n,):
+def _numbers(name: str, given: ArrayLike | None, rows: int) -> NDArray[np.int64]:
+    """Number the rows by their value of `groups` or `patients`; without one each row has its own number."""
+    if given is None:
+        return np.arange(rows, dtype=np.int64)
+    values = np.asarray(given)
+    if values.shape != (rows,):
         raise ValueError(
-            f"groups: expected one for each of the {n} rows, found an array of shape {given.shape}"
+            f"{name}: expected one for each of the {rows} rows, found an array of shape {values.shape}"
         )
-    return np.asarray(np.unique(given, return_inverse=True)[1], dtype=np.int64)
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+
+
+def _patients(given: ArrayLike | None, cases: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the patient of each case by number; without patients each case is its own."""
+    if given is None:
+        return np.unique(cases)
+    of_rows = _numbers("patients", given, cases.size)
+    pairs = np.unique(np.column_stack([cases, of_rows]), axis=0)
+    if pairs.shape[0] > np.unique(cases).size:
+        raise ValueError("patients: expected one patient for each case (a value of groups), found several")
+    return np.asarray(pairs[:, 1])

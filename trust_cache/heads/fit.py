@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_unknown, write_folder
@@ -143,10 +142,11 @@ def train_missing(
     missing = [(repeat, fold) for repeat, fold in folds if not partial.has(repeat, names[fold])]
     resumed = len(folds) - len(missing)
     epochs = settings.training.epochs
+    present = work.present if scored is None else scored.present
 
     def keep(repeat: int, fold: int, result: FoldResult) -> None:
-        for name, scores in zip(settings.configurations, result.scores, strict=True):
-            if not np.all(np.isfinite(scores)):
+        for name, diverged in zip(settings.configurations, result.diverged(present), strict=True):
+            if diverged:
                 raise InputError(
                     f"{name}: training diverged in fold {names[fold]}, its scores are not finite;"
                     " lower its lr or the weights of its losses"

@@ -1,4 +1,4 @@
-"""Folds: which cases each fold fits on, calibrates its threshold on, and tests."""
+"""Folds: which cases each fold fits on, calibrates its threshold on, and tests; a patient's are together."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +12,13 @@ from trust_cache.base.csv_tables import read_text_table, rows_of_cases
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.manifest.cases import Cases
-from trust_cache.statistics.stratified_draws import draw_stratified, random_keys
+from trust_cache.statistics.stratified_draws import count_patients, draw_patients, random_keys
 
 FOLDS = 5
 FOLD_COLUMNS = tuple(f"fold_{fold}" for fold in range(FOLDS))
 PARTS = ("fit", "calibrate", "test")
 FIT, CALIBRATE, TEST = range(3)
-CALIBRATION_SHARE = 10  # one tenth of all cases
+CALIBRATION_SHARE = 10  # one tenth of all patients
 EXTERNAL = "external"  # the one fold of an external run: in folds.csv and in scores.csv
 _CALIBRATION, _FINAL = 1, 2  # the streams of random keys that calibration cases are drawn by
 
@@ -51,36 +51,50 @@ class Folds:
 
 
 def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
-    """Draw five stratified folds: 20 % test, 10 % calibration, 70 % fitting, each of all cases."""
-    labels = cases.labels
-    rarest = min(int(np.count_nonzero(labels == label)) for label in (0, 1))
-    if rarest < FOLDS:
-        raise InputError(
-            f"{FOLDS} folds need at least {FOLDS} positive and {FOLDS} negative cases,"
-            f" found {np.count_nonzero(labels)} positive of {labels.size}"
-        )
+    """Draw five stratified folds of whole patients: 20 % test, 10 % calibration, 70 % fitting.
+
+    A case without a patient is its own.
+    """
+    labels, patients = cases.labels, cases.patients
+    _check_enough(labels, patients)
     from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415 - a second to import
 
     # Repeat 0 has the run's own seed, others derive theirs from it.
     state = np.random.SeedSequence(seed, spawn_key=(repeat,)).generate_state(1) if repeat else [seed]
     splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=int(state[0]))
     parts = np.full((FOLDS, labels.size), FIT, dtype=np.int8)
-    everyone = np.arange(labels.size)
-    for fold, (_, test) in enumerate(splitter.split(everyone, labels, groups=everyone)):
+    size = round(count_patients(patients) / CALIBRATION_SHARE)
+    for fold, (_, test) in enumerate(splitter.split(labels, labels, groups=patients)):
         parts[fold, test] = TEST
         rest = np.flatnonzero(parts[fold] == FIT)
-        keys = random_keys(rest.size, seed, _CALIBRATION, repeat, fold)
-        size = round(labels.size / CALIBRATION_SHARE)
-        parts[fold, rest[draw_stratified(labels[rest], size, keys)]] = CALIBRATE
+        keys = random_keys(count_patients(patients[rest]), seed, _CALIBRATION, repeat, fold)
+        parts[fold, rest[draw_patients(labels[rest], patients[rest], size, keys)]] = CALIBRATE
     folds = Folds(cases.case_ids, labels, parts)
-    check_folds(folds, "the folds drawn")
+    check_folds(folds, patients, "the folds drawn")
     return folds
+
+
+def _check_enough(labels: NDArray[np.int64], patients: NDArray[np.int64]) -> None:
+    """Refuse too few cases, or cases of too few patients, for each fold to test both classes."""
+    for label in (0, 1):
+        cases = int(np.count_nonzero(labels == label))
+        if cases < FOLDS:
+            raise InputError(
+                f"{FOLDS} folds need at least {FOLDS} positive and {FOLDS} negative cases,"
+                f" found {np.count_nonzero(labels)} positive of {labels.size}"
+            )
+        of_patients = count_patients(patients[labels == label])
+        if of_patients < FOLDS:
+            raise InputError(
+                f"{FOLDS} folds need {'positive' if label else 'negative'} cases of at least {FOLDS}"
+                f" patients, since all cases of a patient are in one fold; found {cases} of {of_patients}"
+            )
 
 
 def read_folds(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
     """Read five folds for these cases from a folds.csv; also return warnings."""
     folds, warnings = read_parts(path, cases, FOLD_COLUMNS)
-    check_folds(folds, str(path))
+    check_folds(folds, cases.patients, str(path))
     return folds, warnings
 
 
@@ -106,19 +120,37 @@ def read_parts(path: Path, cases: Cases, names: tuple[str, ...]) -> tuple[Folds,
     return folds, [text for text, number in warnings.items() if number > 0]
 
 
-def check_folds(folds: Folds, source: str) -> None:
-    """Refuse folds that do not test every case exactly once, or lack positives where they need them."""
+def check_folds(folds: Folds, patients: NDArray[np.int64], source: str) -> None:
+    """Refuse folds that do not test every case once, divide a patient, or lack positives in a part."""
     tested = np.count_nonzero(folds.parts == TEST, axis=0)
     if np.any(tested != 1):
         case = int(np.flatnonzero(tested != 1)[0])
         raise InputError(
             f"{source}: case {folds.case_ids[case]} is tested in {tested[case]} folds; expected exactly one"
         )
+    check_patients(folds, patients, source)
     for fold, parts in zip(folds.names, folds.parts, strict=True):
         for part in (FIT, TEST):
             check_classes(folds.labels[parts == part], f"{source}: fold {fold}", PARTS[part])
         if not np.any(parts == CALIBRATE):
             raise InputError(f"{source}: fold {fold} has no cases to calibrate its threshold on")
+
+
+def check_patients(folds: Folds, patients: NDArray[np.int64], source: str) -> None:
+    """Refuse folds with cases of one patient in two parts: a model would be tested on a patient it saw."""
+    order = np.argsort(patients, kind="stable")
+    same = patients[order][1:] == patients[order][:-1]
+    for fold, parts in zip(folds.names, folds.parts, strict=True):
+        apart = np.flatnonzero(same & (parts[order][1:] != parts[order][:-1]))
+        if apart.size:
+            first = int(apart[0])
+            one, other = (
+                f"{folds.case_ids[case]} ({PARTS[parts[case]]})" for case in order[first : first + 2].tolist()
+            )
+            raise InputError(
+                f"{source}: fold {fold}: expected all cases of a patient in one part, found {one} and {other}"
+                " of the same patient; draw new folds by leaving out --folds, or correct patient_id"
+            )
 
 
 def check_classes(labels: NDArray[np.int64], where: str, part: str) -> None:
@@ -129,11 +161,12 @@ def check_classes(labels: NDArray[np.int64], where: str, part: str) -> None:
 
 
 def draw_final(cases: Cases, seed: int) -> Folds:
-    """Draw 10 % of the cases for calibration, stratified by label."""
-    labels = cases.labels
+    """Draw the cases of 10 % of the patients for calibration, stratified by "has a positive case"."""
+    labels, patients = cases.labels, cases.patients
     parts = np.full((1, labels.size), FIT, dtype=np.int8)
-    size = round(labels.size / CALIBRATION_SHARE)
-    parts[0, draw_stratified(labels, size, random_keys(labels.size, seed, _FINAL))] = CALIBRATE
+    count = count_patients(patients)
+    keys = random_keys(count, seed, _FINAL)
+    parts[0, draw_patients(labels, patients, round(count / CALIBRATION_SHARE), keys)] = CALIBRATE
     folds = Folds(cases.case_ids, labels, parts, (EXTERNAL,))
     _check(folds, "the fold drawn")
     return folds
@@ -143,6 +176,7 @@ def read_final(path: Path, cases: Cases) -> tuple[Folds, list[str]]:
     """Read the one fold for these cases from the folds.csv of an external run; also return warnings."""
     folds, warnings = read_parts(path, cases, (EXTERNAL,))
     _check(folds, str(path))
+    check_patients(folds, cases.patients, str(path))
     return folds, warnings
 
 

@@ -2,7 +2,7 @@
 
 run.json            what was trained, on what, and how (`RunRecord`)
 folds.csv           which case each fold fits on, calibrates on and tests
-scores.csv          one row per configuration and image
+scores.csv          one row per configuration and image; the score is empty where an image has no features
 thresholds.csv      tau at the start of every epoch, for the configurations that have one
 trajectories.csv    quantiles of the calibration scores at the start of every epoch, by label
 heads.safetensors   the heads' parameters [configuration, fold, ...]
@@ -11,6 +11,7 @@ repeats/<r>/        the same files for repeat 1, 2, ...
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,7 @@ from trust_cache.base.text_tables import NO_NUMBER, Table
 from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
 from trust_cache.heads.folds import EXTERNAL, Folds
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
-from trust_cache.manifest.cases import find_cases
+from trust_cache.manifest.cases import CASE_LABEL, PATIENT, find_cases
 from trust_cache.statistics.auroc import auroc
 
 if TYPE_CHECKING:  # certify reads scores and needs neither numba nor zarr, which take seconds to import
@@ -45,6 +46,7 @@ THRESHOLDS, TRAJECTORIES = "thresholds.csv", "trajectories.csv"
 HEADS, REPEATS = "heads.safetensors", "repeats"
 OWN = frozenset({RECORD, MANIFEST, FOLDS_FILE, SCORES, THRESHOLDS, TRAJECTORIES, HEADS, REPEATS})
 QUANTILE_NAMES = ("q05", "q25", "q50", "q75", "q95")
+_SCORE_COLUMNS = ("configuration", "fold", "case_id", "image_id", "label", "score")
 _TAU_COLUMNS = ("configuration", "fold", "epoch", "tau")
 _THRESHOLD_COLUMNS = (*_TAU_COLUMNS, "dismissed", "positives_dismissed")
 _TRAJECTORY_COLUMNS = ("configuration", "fold", "epoch", "label", *QUANTILE_NAMES)
@@ -63,12 +65,13 @@ class RecordedTraining(TrainingSettings, frozen=True, kw_only=True):
         return TrainingSettings(**{name: getattr(self, name) for name in TrainingSettings.__struct_fields__})
 
 
-class CacheRecord(Document, frozen=True):
+class CacheRecord(Document, frozen=True, omit_defaults=True):
     """What identifies a cache."""
 
     fingerprint: Fingerprint
     images: int
     manifest_sha256: str
+    images_without_features: int = 0
 
 
 class RunIdentity(Document, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,6 +88,7 @@ class RunIdentity(Document, frozen=True, kw_only=True, omit_defaults=True):
     dim: int
     manifest_sha256: str
     folds_sha256: list[str]  # of every repeat
+    images_without_features: int = 0
     test: CacheRecord | None = None  # of an external run: the set that it was scored on
 
 
@@ -107,7 +111,12 @@ class FoldScores:
     """The scores [head, image] of one fold's heads on images, given by their number in the cache."""
 
     images: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float64]  # NaN where an image has no features
+
+    def diverged(self, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which heads have a score that is not finite; `present` tells which images have features."""
+        finite = np.isfinite(self.scores[:, present[self.images]])
+        return np.asarray(~finite.all(axis=1))
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,9 @@ class RunFolder:
     def open_train_cache(self, given: str | None = None) -> "Cache":
         """Open the cache that the run was trained on, at the recorded or the given place, and check it."""
         record = self.record
-        expected = CacheRecord(record.fingerprint, record.images, record.manifest_sha256)
+        expected = CacheRecord(
+            record.fingerprint, record.images, record.manifest_sha256, record.images_without_features
+        )
         return _open_same(record.cache, given, "--cache", expected)
 
     def open_test_cache(self, given: str | None = None) -> "Cache":
@@ -226,12 +237,14 @@ class RunFolder:
 
 def identify_cache(cache: "Cache") -> CacheRecord:
     """Return what identifies a cache."""
-    return CacheRecord(cache.fingerprint, cache.images, labels_sha256(cache))
+    failed = int(np.count_nonzero(cache.failed))
+    return CacheRecord(cache.fingerprint, cache.images, labels_sha256(cache), failed)
 
 
 def labels_sha256(cache: "Cache") -> str:
-    """Return the digest of a cache's images, their cases and labels."""
-    return rows_sha256(cache.manifest.select("image_id", "case_id", "label").iter_rows())
+    """Return the digest of a cache's images, their cases, labels and patients."""
+    columns = ("image_id", "case_id", "label", *_of_cases(cache.manifest))
+    return rows_sha256(cache.manifest.select(columns).iter_rows())
 
 
 def _open_same(recorded: str, given: str | None, option: str, expected: CacheRecord) -> "Cache":
@@ -250,6 +263,12 @@ def _open_same(recorded: str, given: str | None, option: str, expected: CacheRec
         raise InputError(
             f"{cache.source}: expected the images and labels of the run, found others;"
             f" name the run's cache with {option}"
+        )
+    failed = int(np.count_nonzero(cache.failed))
+    if failed != expected.images_without_features:
+        raise InputError(
+            f"{cache.source}: expected {expected.images_without_features} images without features, as the"
+            f" run had, found {failed}; name the run's cache with {option}, or make the run again"
         )
     return cache
 
@@ -279,16 +298,30 @@ def repeat_name(repeat: int, name: str) -> str:
 def scores_table(
     results: Sequence[FoldScores], manifest: pl.DataFrame, names: Sequence[str], fold_names: Sequence[str]
 ) -> pl.DataFrame:
-    """Return scores.csv as a table: one row per configuration and image, scores as text with all digits."""
+    """Return scores.csv as a table: one row per configuration and image, scores as text with all digits.
+
+    The label and the patient of the case follow where the manifest has them.
+    """
     tables = []
+    of_cases = _of_cases(manifest)
     for head, name in enumerate(names):
         for fold, result in zip(fold_names, results, strict=True):
-            rows = manifest.select("case_id", "image_id", "label")[result.images]
-            score = pl.Series("score", [repr(value) for value in result.scores[head].tolist()])
-            rows = rows.with_columns(score).sort("case_id", "image_id")
-            named = pl.lit(name).alias("configuration"), pl.lit(fold).alias("fold")
-            tables.append(rows.select(*named, pl.all()))
+            rows = manifest.select("case_id", "image_id", "label", *of_cases)[result.images]
+            texts = [None if math.isnan(value) else repr(value) for value in result.scores[head].tolist()]
+            rows = rows.with_columns(pl.Series("score", texts, dtype=pl.String)).sort("case_id", "image_id")
+            named = rows.with_columns(configuration=pl.lit(name), fold=pl.lit(fold))
+            tables.append(named.select(score_columns(manifest)))
     return pl.concat(tables)
+
+
+def score_columns(table: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns of scores.csv for the images of this table."""
+    return (*_SCORE_COLUMNS, *_of_cases(table))
+
+
+def _of_cases(table: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns of a table that say something about whole cases."""
+    return tuple(name for name in (CASE_LABEL, PATIENT) if name in table.columns)
 
 
 def _thresholds(
@@ -335,17 +368,25 @@ def _heads(results: Sequence[FoldResult], names: Sequence[str], fold_names: Sequ
 def summarise_run(folder: Path) -> Table:
     """Read a run folder's scores and thresholds and summarise them by configuration."""
     run = RunFolder(folder)
-    texts = {"case_id": pl.String, "image_id": pl.String, "configuration": pl.String}
-    scores = pl.read_csv(run.scores_file, schema_overrides=texts, glob=False)
+    texts = dict.fromkeys(("case_id", "image_id", "configuration", PATIENT), pl.String)
+    types = {**texts, "label": pl.Int64, "score": pl.Float64}
+    scores = pl.read_csv(run.scores_file, schema_overrides=types, glob=False)
     last = run.thresholds().filter(pl.col("epoch") == pl.col("epoch").max())
     rows = []
+    incomplete = 0
     for (name,), part in scores.group_by("configuration", maintain_order=True):
-        cases, images = find_cases(part), part["score"].to_numpy()
+        images, labels = part["score"].fill_null(np.nan).to_numpy(), part["label"].to_numpy()
+        cases = find_cases(part)
+        by_case, scored = cases.score(images), np.isfinite(images)
+        complete = np.isfinite(by_case)
+        incomplete = max(incomplete, int(np.count_nonzero(~complete)))
         taus = last.filter(pl.col("configuration") == name)["tau"].to_list()
-        aurocs = (auroc(cases.score(images), cases.labels), auroc(images, part["label"].to_numpy()))
+        aurocs = auroc(by_case[complete], cases.labels[complete]), auroc(images[scored], labels[scored])
         numbers = (NO_NUMBER if value is None else f"{value:.4f}" for value in aurocs)
         rows.append((str(name), *numbers, f"{min(taus):.4f} - {max(taus):.4f}" if taus else NO_NUMBER))
-    images_scored, cases_scored = (scores[column].n_unique() for column in ("image_id", "case_id"))
-    title = f"Out-of-fold scores of {images_scored:,} images, {cases_scored:,} cases"
+    scored_images = scores.filter(pl.col("score").is_not_null())["image_id"].n_unique()
+    title = f"Out-of-fold scores of {scored_images:,} images, {scores['case_id'].n_unique():,} cases"
+    if incomplete:
+        title += f", {incomplete:,} of them incomplete and not in the case AUROC"
     header = ("Configuration", "Case AUROC", "Image AUROC", "τ of the last epoch, by fold")
     return Table(title, header, tuple(rows))

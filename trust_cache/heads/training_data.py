@@ -1,4 +1,8 @@
-"""What a run trains on: the settings, the cases of a cache, their folds, and the run's identity."""
+"""What a run trains on: the settings, the cases of a cache, their folds, and the run's identity.
+
+Images without features are in no fitting or calibration part. They stay among the test images, without a
+score, and their cases keep their labels.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,11 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.cache.cache_reader import Cache
-from trust_cache.heads.folds import CALIBRATE, FIT, Folds, draw_final, draw_folds, read_final, read_folds
+from trust_cache.cache.cache_reader import Cache, refuse_unfinished
+from trust_cache.heads.folds import (
+    CALIBRATE,
+    FIT,
+    TEST,
+    Folds,
+    draw_final,
+    draw_folds,
+    read_final,
+    read_folds,
+)
 from trust_cache.heads.head_settings import DRAWS, HeadSettings, TrainingSettings
 from trust_cache.heads.run_folder import SCHEMA, RecordedTraining, RunIdentity, labels_sha256
-from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.manifest.cases import Cases, case_maxima, count_incomplete, find_cases
 from trust_cache.statistics.bounds import smallest_samples
 
 _LARGEST_SEED = 2**32 - 1  # what scikit-learn's splitter takes
@@ -45,6 +58,7 @@ class Preparation:
     cases: Cases
     folds: tuple[Folds, ...]  # one per repeat
     labels: NDArray[np.int64]  # of images
+    present: NDArray[np.bool_]  # which images have features
     warnings: tuple[str, ...]
     identity: RunIdentity
 
@@ -59,8 +73,14 @@ class Preparation:
         return self.folds[0].names
 
     def images(self, repeat: int, fold: int, part: int) -> NDArray[np.int64]:
-        """Return the images of a part of a fold by number."""
-        return np.flatnonzero(self.folds[repeat].parts[fold][self.cases.of_image] == part)
+        """Return the images of a part of a fold by number; only test images may lack features."""
+        chosen = self.folds[repeat].parts[fold][self.cases.of_image] == part
+        return np.flatnonzero(chosen if part == TEST else chosen & self.present)
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Which cases have features of all their images."""
+        return ~case_maxima(~self.present, self.cases.of_image)
 
 
 def prepare(cache: Cache, settings: FitSettings, folds: Path | None) -> Preparation:
@@ -89,6 +109,7 @@ def _prepared(
         raise InputError(
             f"{cache.source}: expected at least {settings.views} augmented views, found {cache.views - 1}"
         )
+    refuse_unfinished(cache)
     training = settings.training
     identity = RunIdentity(
         schema=SCHEMA,
@@ -102,10 +123,19 @@ def _prepared(
         dim=cache.dim,
         manifest_sha256=labels_sha256(cache),
         folds_sha256=[item.sha256 for item in folds],
+        images_without_features=int(np.count_nonzero(cache.failed)),
     )
     labels = cache.manifest["label"].cast(int).to_numpy()
-    work = Preparation(cache, settings, cases, tuple(folds), labels, (), identity)
-    return replace(work, warnings=(*warnings, *part_warnings(work)))
+    work = Preparation(cache, settings, cases, tuple(folds), labels, cache.done, (), identity)
+    return replace(work, warnings=(*warnings, *feature_warnings(cache), *part_warnings(work)))
+
+
+def feature_warnings(cache: Cache) -> list[str]:
+    """Warn of images without features and of the cases that are incomplete because of them."""
+    if not cache.failed.any():
+        return []
+    found = count_incomplete(cache.manifest, ~cache.failed)
+    return [f"{cache.source}: {found.sentence(f'`trust-cache cache info {cache.source} --json`')}"]
 
 
 def part_warnings(work: Preparation) -> list[str]:

@@ -29,8 +29,8 @@ from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, pres
 from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
 from trust_cache.heads.run_folder import OWN as RUN_OWN
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
-from trust_cache.heads.training_data import FitSettings, Preparation, prepare_final
-from trust_cache.manifest.cases import find_cases
+from trust_cache.heads.training_data import FitSettings, Preparation, feature_warnings, prepare_final
+from trust_cache.manifest.cases import Cases, find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -50,7 +50,7 @@ class External:
 
     folder: Path
     certification: Certification
-    rankings: tuple[Ranking, ...]  # of each configuration over all cases of the test cache
+    rankings: tuple[Ranking, ...]  # of each configuration over the cases of the test cache
     warnings: tuple[str, ...]
     seconds: dict[str, float]
     resumed: bool
@@ -120,8 +120,7 @@ def evaluate_externally(
         run = run_files(work, partial, how, test)
         initial = initial_parameters(Draws(seed, 0), 1, test.dim)
         (scores,) = score_rows(test_rows, np.arange(test.images), initial)
-        untrained = find_cases(test.manifest).score(scores)
-        certification, rankings = _certify(run, partial, untrained, options)
+        certification, rankings = _certify(run, partial, find_cases(test.manifest), scores, options)
         certified = {f"{CERTIFIED}/{name}": content for name, content in render(certification).items()}
         kept = write_folder(out, run | certified, own=OWN, keep=not overwrite)
         partial.discard()
@@ -140,10 +139,12 @@ def refuse_unlike(train: Cache, test: Cache) -> None:
         raise InputError(f"{test.source}: expected another cache than the one to train on, found the same")
     for cache in (train, test):
         refuse_unfinished(cache)
-    positives, images = int(test.manifest["label"].cast(int).sum()), test.images
-    for word, found in (("positive", positives), ("negative", images - positives)):
-        if not found:
-            raise InputError(f"{test.source}: expected {word} images to certify on, found none of {images:,}")
+    labels = find_cases(test.manifest).labels
+    for word, label in (("positive", 1), ("negative", 0)):
+        if not np.any(labels == label):
+            raise InputError(
+                f"{test.source}: expected {word} cases to certify on, found none of {labels.size:,}"
+            )
 
 
 def find_groups(manifest: pl.DataFrame, by: str | None) -> str | None:
@@ -167,10 +168,12 @@ def _prepare(
     work = prepare_final(train, settings, folds)
     options = {**vars(terms), "by": find_groups(test.manifest, terms.by), "split": split}
     # Constant scores are certified first, so that wrong input is refused before training.
-    table, names = test.manifest.with_columns(score=pl.lit(0.5)), settings.configurations
+    score = pl.when(pl.Series(test.done)).then(0.5)  # nothing for an image without features
+    table, names = test.manifest.with_columns(score=score), settings.configurations
     everyone = pl.concat([table.with_columns(configuration=pl.lit(name)) for name in names])
     certify(check_scores(everyone, test.source), **options | {"resplits": 0})
-    return replace(work, identity=msgspec.structs.replace(work.identity, test=identify_cache(test))), options
+    identity = msgspec.structs.replace(work.identity, test=identify_cache(test))
+    return replace(work, identity=identity, warnings=(*work.warnings, *feature_warnings(test))), options
 
 
 def _load(
@@ -185,13 +188,20 @@ def _load(
 
 
 def _certify(
-    run: Mapping[str, bytes], partial: PartialRun, untrained: NDArray[np.float64], options: Mapping[str, Any]
+    run: Mapping[str, bytes],
+    partial: PartialRun,
+    cases: Cases,
+    untrained: NDArray[np.float64],
+    options: Mapping[str, Any],
 ) -> tuple[Certification, tuple[Ranking, ...]]:
-    """Certify the scores from their file, which is still in the partial run's folder."""
+    """Certify the scores from their file, which is still in the partial run's folder.
+
+    `untrained` are the image scores of the head before training.
+    """
     for name in (SCORES, MANIFEST):
         write_file(partial.folder / name, run[name])
     scores = replace(read_scores(partial.folder), source=str(partial.out / SCORES))
     certification = certify(scores, **options)
-    rankings = rank_cases(build_cohort(scores), untrained)
+    rankings = rank_cases(build_cohort(scores), cases.score(untrained), cases.patients, options["seed"])
     warnings = (*certification.warnings, *ranking_warnings(rankings))
     return replace(certification, warnings=warnings), rankings

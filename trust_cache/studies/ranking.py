@@ -16,16 +16,22 @@ from trust_cache.base.text_tables import Table, whole_percent
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.statistics.auroc import AurocInterval, auroc_difference, auroc_interval
+from trust_cache.statistics.stratified_draws import draw_one_per_patient, random_keys
 
 CHANCE = 0.5
 BETTER, AT, WORSE = "better than chance", "at chance", "worse than chance"
 _CONFIDENCE = 0.99
 _GAIN_CONFIDENCE = 0.95
+_RANKED = 5  # the stream of random keys that one case of each patient is drawn by
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The case AUROC of a configuration over all cases of a cache, and its gain by training."""
+    """The case AUROC of a configuration over the cases of a cache, and its gain by training.
+
+    Over complete cases; where patients have several, over one case of each, since DeLong's intervals are for
+    independent cases.
+    """
 
     configuration: str | None
     cases: int
@@ -33,6 +39,8 @@ class Ranking:
     auroc: AurocInterval
     untrained: AurocInterval  # of the head before training
     gain: AurocInterval  # of the trained over the untrained head
+    set_aside: int = 0  # complete cases that are left out: further cases of a patient
+    incomplete: int = 0
 
     @property
     def verdict(self) -> str:
@@ -46,18 +54,26 @@ class Ranking:
         return asdict(self) | {"verdict": self.verdict}
 
 
-def rank_cases(cohort: Cohort, untrained: NDArray[np.float64]) -> tuple[Ranking, ...]:
+def rank_cases(
+    cohort: Cohort, untrained: NDArray[np.float64], patients: NDArray[np.int64], seed: int = 0
+) -> tuple[Ranking, ...]:
     """Rank the cases by each configuration; `untrained` are the case scores of the head before training.
 
-    Empty where a class has fewer than two cases.
+    The scores of incomplete cases are NaN. Of each patient one complete case is drawn. Empty where a class
+    has fewer than two such cases.
     """
     found = []
-    before = auroc_interval(untrained, cohort.labels, _CONFIDENCE)
-    for name, scores in zip(cohort.configurations, cohort.scores, strict=True):
-        after = auroc_interval(scores, cohort.labels, _CONFIDENCE)
-        gain = auroc_difference(scores, untrained, cohort.labels, _GAIN_CONFIDENCE)
+    keys = random_keys(cohort.cases, seed, _RANKED)
+    for name, every_score in zip(cohort.configurations, cohort.scores, strict=True):
+        complete = np.isfinite(every_score) & np.isfinite(untrained)
+        drawn = draw_one_per_patient(patients, complete, keys)
+        scores, first, labels = every_score[drawn], untrained[drawn], cohort.labels[drawn]
+        before, after = (auroc_interval(item, labels, _CONFIDENCE) for item in (first, scores))
+        gain = auroc_difference(scores, first, labels, _GAIN_CONFIDENCE)
         if before is not None and after is not None and gain is not None:
-            found.append(Ranking(name, cohort.cases, cohort.positives, after, before, gain))
+            aside, incomplete = np.count_nonzero(complete & ~drawn), np.count_nonzero(~complete)
+            counts = int(labels.size), int(np.count_nonzero(labels))
+            found.append(Ranking(name, *counts, after, before, gain, int(aside), int(incomplete)))
     return tuple(found)
 
 
@@ -95,7 +111,11 @@ def ranking_table(rankings: Sequence[Ranking]) -> Table:
         "Intervals: DeLong's. Better than chance: the AUROC is above 0.5 and above that of the same head"
         " before training, both beyond error."
     )
-    title = f"Ranking of all {first.cases:,} test cases, {first.positives:,} positive"
+    which = "the" if first.incomplete or first.set_aside else "all"
+    kind = "complete test cases" if first.incomplete else "test cases"
+    title = f"Ranking of {which} {first.cases:,} {kind}, {first.positives:,} positive"
+    if first.set_aside:
+        title += ", one of each patient"
     return Table(title, header, rows, legend)
 
 

@@ -16,6 +16,7 @@ STANDARD_IMAGES = 4  # CC and MLO of both breasts
 BREAST_IMAGES = 2
 MOST_EXTRAS = 10  # RSNA has 4 to 14 images per case
 FEWEST_CASES = 10
+MOST_CASES = 3  # of a patient, where patients have several
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,17 @@ def images_of(shapes: CaseShapes) -> ImageShapes:
     return ImageShapes(case, number, here, here & shapes.positive[case])
 
 
-def manifest_of(like: str, images: ImageShapes, generator: Generator) -> pl.DataFrame:
+def assign_patients(cases: int, share: float, generator: Generator) -> NDArray[np.int64]:
+    """Return the patient of each case: this share of the patients has two or three cases, the others one."""
+    several = generator.random(cases) < share
+    sizes = np.where(several, generator.integers(2, MOST_CASES + 1, size=cases), 1)
+    numbers = np.repeat(np.arange(cases), sizes)[:cases]
+    return np.asarray(generator.permutation(numbers), dtype=np.int64)
+
+
+def manifest_of(
+    like: str, images: ImageShapes, generator: Generator, patients: NDArray[np.int64] | None = None
+) -> pl.DataFrame:
     """Return the manifest of a synthetic cohort; its ids start with `sim-`."""
     cases = int(images.case.max()) + 1
     side_here = generator.random(cases) < 0.5  # noqa: PLR2004  # the left breast as often as the right
@@ -120,7 +131,7 @@ def manifest_of(like: str, images: ImageShapes, generator: Generator) -> pl.Data
     site = generator.integers(1, 3, size=cases)[images.case]
     numbers = pl.DataFrame({"case": images.case, "number": images.number + 1, "site": site}).cast(pl.String)
     case_id = pl.format("sim-{}-{}", pl.lit(like), pl.col("case").str.zfill(6))
-    return numbers.select(
+    manifest = numbers.select(
         image_id=pl.format("{}-{}", case_id, pl.col("number").str.zfill(2)),
         case_id=case_id,
         label=pl.Series(images.label.astype(np.int8)),
@@ -129,6 +140,10 @@ def manifest_of(like: str, images: ImageShapes, generator: Generator) -> pl.Data
         path=pl.lit(None, dtype=pl.String),
         site="site",
     )
+    if patients is None:
+        return manifest
+    of_images = pl.Series(patients[images.case]).cast(pl.String).str.zfill(6)
+    return manifest.with_columns(patient_id=pl.format("sim-{}-patient-{}", pl.lit(like), of_images))
 
 
 def _geometric(mean: float) -> NDArray[np.float64]:

@@ -4,7 +4,8 @@ An image's clean features are x = m + B c + s e. The mean m and the columns of B
 encoder: column 0 is the true direction, drawn from the truth seed; the others, the same for every seed, are
 nuisance such as density or positioning. The coordinates c of an image are its case's plus its own, with
 `SHIFT` added on the true direction where there is cancer. e is standard normal. An augmented view moves the
-coordinates a little and adds new noise.
+coordinates a little and adds new noise. Where patients have several cases, most of a case's coordinates are
+its patient's.
 """
 
 import os
@@ -27,10 +28,11 @@ from trust_cache.synthetic.cohort_shape import ImageShapes
 
 DIM = 2048
 LARGEST_COHORT = 10_000_000
-_STRUCTURE, _COORDINATES, _FEATURES = range(3)  # independent random streams of one seed
+_STRUCTURE, _COORDINATES, _FEATURES, _PATIENTS = range(4)  # independent random streams of one seed
 # Chosen so that a head trained as in the paper reaches a case AUROC near 0.72 on both cohorts.
 SHIFT = 1.15  # of cancer along the true direction, in standard deviations of a single image there
 CASE_SHARE = 0.5  # of the variance of each coordinate that a case's images share
+PATIENT_SHARE = 0.8  # of the variance that a case's images share, where patients have several cases
 AMPLITUDE = 0.06  # root mean square change of one feature by one standard deviation of a coordinate
 NUISANCES = 8
 NUISANCE_DECAY = 0.85  # of one nuisance coordinate's spread to the next; the first is as wide as the truth
@@ -71,11 +73,19 @@ def make_model(truth_seed: int, dim: int) -> FeatureModel:
     return FeatureModel(mean, directions * (AMPLITUDE * np.sqrt(dim) * spread))
 
 
-def draw_coordinates(model: FeatureModel, images: ImageShapes, generator: Generator) -> NDArray[np.float64]:
-    """Draw the coordinates of the images' clean views [image, coordinate]."""
+def draw_coordinates(
+    model: FeatureModel,
+    images: ImageShapes,
+    generator: Generator,
+    patients: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """Draw the coordinates of the images' clean views [image, coordinate]; `patients` are of the cases."""
     cases = int(images.case[-1]) + 1 if images.case.size else 0
     of_case = generator.standard_normal((cases, model.basis.shape[1]))
     of_image = generator.standard_normal((images.case.size, model.basis.shape[1]))
+    if patients is not None:
+        of_patient = generator.standard_normal((int(patients.max()) + 1, model.basis.shape[1]))[patients]
+        of_case = np.sqrt(PATIENT_SHARE) * of_patient + np.sqrt(1.0 - PATIENT_SHARE) * of_case
     coordinates = np.sqrt(CASE_SHARE) * of_case[images.case] + np.sqrt(1.0 - CASE_SHARE) * of_image
     coordinates[:, 0] += SHIFT * images.label
     return np.asarray(coordinates)
@@ -105,18 +115,32 @@ def draw_features(
 
 
 class SimulatedCohort:
-    """A cohort whose features are drawn on request, for any image in any order."""
+    """A cohort whose features are drawn on request, for any image in any order.
+
+    `patients` is the share of patients with several cases; their features are alike.
+    """
 
     def __init__(
-        self, like: str, seed: int = 0, truth_seed: int = 0, dim: int = DIM, cases: int | None = None
+        self,
+        like: str,
+        seed: int = 0,
+        truth_seed: int = 0,
+        dim: int = DIM,
+        cases: int | None = None,
+        patients: float = 0.0,
     ) -> None:
         self._entropy = [seed, *like.encode()]
         law, counts = cohort_shape.law_of(like), cohort_shape.counts_of(like, cases)
         structure = self._stream(_STRUCTURE)
         images = cohort_shape.images_of(cohort_shape.draw_exact_cases(law, counts, structure))
+        of_cases = (
+            cohort_shape.assign_patients(counts.cases, patients, self._stream(_PATIENTS))
+            if patients
+            else None
+        )
         self.model: FeatureModel = make_model(truth_seed, dim)
-        self.manifest = cohort_shape.manifest_of(like, images, structure)
-        self.coordinates = draw_coordinates(self.model, images, self._stream(_COORDINATES))
+        self.manifest = cohort_shape.manifest_of(like, images, structure, of_cases)
+        self.coordinates = draw_coordinates(self.model, images, self._stream(_COORDINATES), of_cases)
 
     def features(self, first: int, last: int, views: int) -> NDArray[np.float16]:
         """Return the features [image, view, dim] of images first..last-1, the same in any chunks."""
@@ -139,10 +163,14 @@ def simulate_cache(
     truth_seed: int = 0,
     dim: int = DIM,
     cases: int | None = None,
+    patients: float = 0.0,
     shard_images: int = SHARD_IMAGES,
     threads: int | None = None,
 ) -> Cache:
-    """Write a cohort like `nlbs` or `rsna` (or a smaller one of `cases`) with `views` augmented views."""
+    """Write a cohort like `nlbs` or `rsna` (or a smaller one of `cases`) with `views` augmented views.
+
+    `patients` is the share of patients with several cases; by default there is no column of patients.
+    """
     if views < 0:
         raise InputError(f"views: expected 0 or more augmented views, found {views}")
     for name, value in (("seed", seed), ("truth_seed", truth_seed)):
@@ -150,7 +178,9 @@ def simulate_cache(
             raise InputError(f"{name}: expected 0 or more, found {value}")
     if cases is not None and cases > LARGEST_COHORT:
         raise InputError(f"cases: expected at most {LARGEST_COHORT}, found {cases}")
-    cohort = SimulatedCohort(like, seed, truth_seed, dim, cases)
+    if not 0.0 <= patients <= 1.0:
+        raise InputError(f"patients: expected a share from 0 to 1, found {patients}")
+    cohort = SimulatedCohort(like, seed, truth_seed, dim, cases, patients)
     fingerprint = simulated_fingerprint(seed)
     pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
     with create_cache(out, cohort.manifest, views + 1, dim, fingerprint, shard_images) as writer, pool:

@@ -10,14 +10,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from tests.conftest import make_scores
-from tests.heads.cohorts import a_cohort, write_cohort
+from tests.heads.cohorts import a_cohort, lose_images, without_images, write_cohort
 from trust_cache import certify
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
-from trust_cache.heads.head_settings import TrainingSettings
+from trust_cache.heads.head_settings import TrainingSettings, presets
 from trust_cache.heads.training_data import FitSettings, Preparation, prepare
 from trust_cache.statistics.auroc import auroc
 from trust_cache.studies.rivals.rival_models import (
@@ -157,6 +157,30 @@ def test_test_labels_teach_nothing(cache: Path) -> None:
         assert after.scores[name][others].tobytes() != column[others].tobytes()
     assert before.fold.min() == 0
     assert before.fold.max() == FOLDS - 1
+
+
+def test_the_scores_are_those_of_a_cache_without_the_failed_images(tmp_path: Path) -> None:
+    manifest, features = a_cohort(cases=300, positives=90, dim=16, distance=0.5)
+    present = lose_images(manifest)
+    lost = write_cohort(tmp_path / "lost.zarr", manifest, features, present=present)
+    left = write_cohort(tmp_path / "left.zarr", without_images(manifest, present), features[present])
+    settings = RivalSettings(targets=(0.9,), epochs=1)
+    heads = FitSettings({"ce": presets()["ce"]}, TrainingSettings(epochs=1))
+    work = prepare(open_cache(lost), heads, None)
+    work.folds[0].table.write_csv(tmp_path / "folds.csv")
+    oracle = prepare(open_cache(left), heads, tmp_path / "folds.csv")
+    found, expected = (
+        train_models(item, load_rows(item.cache), settings, LINEAR, 1, lambda: None)
+        for item in (work, oracle)
+    )
+    assert set(found.scores) == {"ce", "conformal-risk-training@0.9", *LINEAR_MODELS[:2]}
+    for name, column in found.scores.items():
+        assert np.array_equal(np.isnan(column), ~present)
+        assert column[present].tobytes() == expected.scores[name].tobytes()
+    assert found.warnings == expected.warnings
+    table = found.table(manifest)
+    assert table.filter(pl.col("score").is_null())["image_id"].n_unique() == np.count_nonzero(~present)
+    assert table.height == len(found.scores) * manifest.height
 
 
 def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path) -> None:

@@ -10,23 +10,25 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.heads.cohorts import a_cohort, write_cohort
+from tests.heads.cohorts import a_cohort, lose_images, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.feature_rows import load_rows
 from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.folds import read_folds
 from trust_cache.heads.head_settings import SETTING_NAMES, TrainingSettings, read_configurations
+from trust_cache.heads.trainer import COMPILED
 from trust_cache.heads.training_data import FitSettings, prepare
 from trust_cache.studies.sweep.sweep import Sweep, sweep
 from trust_cache.studies.sweep.sweep_choice import assess, choose_winners, label_cohort
 from trust_cache.studies.sweep.sweep_folder import ScoreFiles, read_record
 from trust_cache.studies.sweep.sweep_request import describe_space
-from trust_cache.studies.sweep.sweep_space import Space
-from trust_cache.studies.sweep.sweep_training import HeadsReport
+from trust_cache.studies.sweep.sweep_space import Space, cut_banks
+from trust_cache.studies.sweep.sweep_training import HeadsReport, find_missing, train_missing
 
 GRID = ["lambda_dismiss=0,0.5", "lr=1e-4,3e-3", "tau=closed-loop,0.1"]
 EPOCHS = 2
@@ -404,3 +406,18 @@ def test_a_cohort_of_single_images_has_no_image_level(tmp_path: Path) -> None:
     done = run(cache, tmp_path / "sweep", space("margin=0.1,0.2"), repeats=1, show_evaluation=True)
     assert results(done.folder)["auroc_image"].null_count() == 4
     assert done.winners[0.98].point.auroc_image is None
+
+
+def test_failed_images_have_no_scores_and_are_no_divergence(tmp_path: Path) -> None:
+    manifest, features = a_cohort(cases=100, positives=40)
+    present = lose_images(manifest)
+    lost = open_cache(write_cohort(tmp_path / "lost.zarr", manifest, features, present=present))
+    work = prepare(lost, FitSettings({}, TrainingSettings(epochs=1)), None)
+    assert work.identity.images_without_features == np.count_nonzero(~present)
+    files = ScoreFiles(tmp_path / "sweep", work)
+    (bank,) = cut_banks(list(space("lr=1e-4,1e30").settings(0)))
+    train_missing(find_missing([bank], files), files, load_rows(lost), COMPILED, 1, lambda _: None)
+    wild = [settings.lr == 1e30 for settings in bank.settings]
+    for fold in files.read(bank, 0):
+        assert np.isnan(fold.scores[:, ~present[fold.images]]).all()
+        assert fold.diverged(present).tolist() == wild

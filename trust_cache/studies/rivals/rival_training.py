@@ -34,7 +34,10 @@ Advance = Callable[[], None]
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Scores [image] of every model, each by the fold's model that never saw the image's case."""
+    """Scores [image] of every model, each by the fold's model that never saw the image's patient.
+
+    NaN where an image has no features.
+    """
 
     scores: dict[str, Floats]
     fold: NDArray[np.int64]  # of every image
@@ -72,7 +75,7 @@ def train_models(
             if not _fit_linear(work, rows, number, settings, linear, scores, strengths, advance):
                 capped.append(str(number))
     for name, column in scores.items():
-        if not np.all(np.isfinite(column)):
+        if not np.all(np.isfinite(column[work.present])):
             raise InputError(f"{name}: training diverged, its scores are not finite")
     warnings = _warnings(work, settings)
     if capped:
@@ -88,7 +91,7 @@ def _paper_heads(
 ) -> dict[str, Floats]:
     """Train the paper's heads as fit-heads does: the same seed gives its scores, byte for byte."""
     heads = work.settings.configurations
-    scores = {name: np.empty(rows.images) for name in heads}
+    scores = {name: np.full(rows.images, np.nan) for name in heads}
 
     def keep(_repeat: int, _fold: int, result: FoldResult) -> None:
         for name, column in zip(heads, result.scores, strict=True):
@@ -115,7 +118,7 @@ def _fit_linear(
 ) -> bool:
     """Fit and score one fold's linear models; return whether the logistic regression converged."""
     fit, calibrate, test = (part_of(work, rows, fold, part) for part in (FIT, CALIBRATE, TEST))
-    tested = work.images(0, fold, TEST)
+    tested = images_of(work, fold, TEST)
     needed = {LOGISTIC, CONFORMAL} & set(settings.models)
     start = fit_logistic_regression(fit, calibrate, linear) if needed else None
     fitted = {}
@@ -127,15 +130,21 @@ def _fit_linear(
         for target in settings.targets:
             fitted[f"{CONFORMAL}@{target!r}"] = fit_conformal_risk(start, fit, calibrate, target, linear)
     for name, model in fitted.items():
-        scores.setdefault(name, np.empty(rows.images))[tested] = model.score(test)
+        scores.setdefault(name, np.full(rows.images, np.nan))[tested] = model.score(test)
         strengths.setdefault(name, []).append(model.strength)
         advance()
     return start is None or start.converged
 
 
+def images_of(work: Preparation, fold: int, part: int) -> NDArray[np.int64]:
+    """Return the images of a part that have features, by number."""
+    images = work.images(0, fold, part)
+    return images[work.present[images]]
+
+
 def part_of(work: Preparation, rows: FeatureRows, fold: int, part: int) -> Part:
     """Return a part of a fold as the linear models take it."""
-    images = work.images(0, fold, part)
+    images = images_of(work, fold, part)
     _, case = np.unique(work.cases.of_image[images], return_inverse=True)
     return Part(normalised_features(rows, images), work.labels[images], case)
 
@@ -144,8 +153,9 @@ def _warnings(work: Preparation, settings: RivalSettings) -> list[str]:
     """Warn where conformal risk training has too few positives for its own threshold."""
     if CONFORMAL not in settings.models:
         return []
-    folds = work.folds[0]
-    found = min(int(np.count_nonzero(folds.labels[parts == CALIBRATE])) for parts in folds.parts)
+    calibrate = (images_of(work, fold, CALIBRATE) for fold in range(FOLDS))
+    positive = (images[work.labels[images] == 1] for images in calibrate)
+    found = min(int(np.unique(work.cases.of_image[images]).size) for images in positive)
     warnings = []
     for target in settings.targets:
         allowed = conformal_misses(found, target)

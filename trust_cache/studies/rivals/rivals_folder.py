@@ -11,6 +11,7 @@ from trust_cache.base.documents import json_bytes
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
 from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED
+from trust_cache.heads.run_folder import score_columns
 from trust_cache.statistics.rules import RULES
 from trust_cache.studies.rivals.rival_rules import RESULT_KEYS, RivalOutcome
 from trust_cache.studies.rivals.rivals import RivalsStudy
@@ -90,7 +91,7 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
     }
     if study.folds is not None:
         files["folds.csv"] = study.folds.write_csv().encode()
-        columns = ("configuration", "fold", "case_id", "image_id", "label", "score")
+        columns = score_columns(study.scores.table)
         rows = study.scores.table.select(columns).iter_rows(named=True)
         files["scores.csv"] = write_rows(columns, rows)
     return files

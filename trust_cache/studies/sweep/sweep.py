@@ -83,7 +83,7 @@ def sweep(
         if space is not None:
             refuse_large(work, space.count, threads, yes=yes)
             record = record.extended(space.settings(seed))
-        few = resolution_warnings(terms.targets, int(work.cases.labels[split.search].sum()))
+        few = resolution_warnings(terms.targets, int(work.cases.labels[split.search & work.complete].sum()))
         warnings = (*work.warnings, *_loop_warnings(work, record), *few)
         files = ScoreFiles(out, work)
         if earlier is None:
@@ -116,7 +116,10 @@ def _prepare(
     else:
         work = sweep_folder.read_draws(out, work, earlier.identity)
         split, _ = read_split(out / sweep_folder.SPLIT, sweep_choice.label_cohort(work))
-    kept = ("repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256")
+    kept = (
+        "repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256",
+        "images_without_features",
+    )  # fmt: skip
     identity = SweepIdentity(
         seeds=dict.fromkeys(("training", "split", "random"), terms.seed),
         **{name: getattr(work.identity, name) for name in kept},

@@ -12,11 +12,12 @@ figures/                      search dismissal over the axes
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -31,7 +32,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import PARTIAL, write_file
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.certificate.points import POINT_KEYS, Point
+from trust_cache.certificate.points import POINT_KEYS, Counts, Point
 from trust_cache.certificate.split import Split
 from trust_cache.heads.folds import FOLDS, TEST, Folds, read_folds
 from trust_cache.heads.head_settings import SETTING_NAMES, HeadSettings
@@ -53,23 +54,33 @@ TRAINING, FINISHED = "training", "finished"
 POINT_COLUMNS = {
     key: f"point_{key}" if key in SETTING_NAMES else key for key in POINT_KEYS if key != "target"
 }
+_SEARCH_COUNTS = tuple(f"search_{field.name}" for field in fields(Counts))
 COLUMNS = (
-    "setting", *SETTING_NAMES, "repeat", "target", *POINT_COLUMNS.values(), "search_dismissed",
-    "search_positives_dismissed", "search_dismissal", "search_auroc_case", "winner", "evaluation_shown",
+    "setting", *SETTING_NAMES, "repeat", "target", *POINT_COLUMNS.values(),
+    *(name for name in _SEARCH_COUNTS if name not in POINT_KEYS), "search_dismissal", "search_auroc_case",
+    "winner", "evaluation_shown",
 )  # fmt: skip
-FOLD_COLUMNS = (
-    "setting", "repeat", "target", "fold", "search_cases", "search_positives", "search_dismissed",
-    "search_positives_dismissed",
-)  # fmt: skip
-_COUNTS = (
-    "repeat", "fold", "search_cases", "search_positives", "cases", "positives", "dismissed",
-    "positives_dismissed", "compared", "search_dismissed", "search_positives_dismissed",
-)  # fmt: skip
+FOLD_COLUMNS = ("setting", "repeat", "target", "fold", *_SEARCH_COUNTS)
+
+
+def _type_of(hint: Any) -> type[pl.DataType]:
+    """Return the type of a column from that of a point's field, which may be None."""
+    (kind,) = {type(item) if isinstance(item, str) else item for item in _alternatives(hint)} - {NoneType}
+    return {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}[kind]
+
+
+def _alternatives(hint: Any) -> Iterator[Any]:
+    """Yield the types of a union and the words of a literal."""
+    for item in get_args(hint) or (hint,):
+        yield from _alternatives(item) if get_args(item) else (item,)
+
+
 _TYPES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys((*COLUMNS, *FOLD_COLUMNS), pl.Float64),
-    **dict.fromkeys(("setting", "tau", "configuration", "reason"), pl.String),  # tau may be `closed-loop`
-    **dict.fromkeys(("met", "winner", "evaluation_shown"), pl.Boolean),
-    **dict.fromkeys(_COUNTS, pl.Int64),
+    **{POINT_COLUMNS.get(name, name): _type_of(hint) for name, hint in get_type_hints(Point).items()},
+    **dict.fromkeys(("setting", "tau"), pl.String),  # tau may be `closed-loop`
+    **dict.fromkeys(("winner", "evaluation_shown"), pl.Boolean),
+    **dict.fromkeys(("repeat", "fold", *_SEARCH_COUNTS), pl.Int64),
 }
 _FOLD_TYPES = {name: _TYPES[name] for name in FOLD_COLUMNS}
 _REMOVE = "remove it and run the same command again: only this part is trained again"
@@ -90,6 +101,7 @@ class SweepIdentity(Document, frozen=True, kw_only=True):
     images: int
     dim: int
     manifest_sha256: str
+    images_without_features: int = 0
     folds_sha256: tuple[str, ...]
     split_sha256: str
 
