@@ -68,6 +68,7 @@ def certify(
     ] = False,
     seed: Seed = 0,
     by: By = None,
+    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
@@ -83,7 +84,7 @@ def certify(
 
     made = None
     with bar("resplits", terms.resplits) as resplits:
-        options = {**vars(terms), "seed": seed, "by": by, "advance": resplits.advance}
+        options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
         targets = options.pop("target")
         if model is not None or cache is not None or attach:
             made = _certify_model(scores, model, cache, out, targets, attach, options)

@@ -186,7 +186,6 @@ class CertifyOptions:
     ] = 0
     limit: Limit = None
     protocol: ProtocolOption = None
-    patient: PatientColumn = "patient_id"
     band: Annotated[
         bool, typer.Option("--band", help="Also write bounds that hold at all thresholds at once: band.csv.")
     ] = False

@@ -89,6 +89,7 @@ def fit_heads(
     app,
     "external rsna.zarr nlbs.zarr --out external/",
     "external rsna.zarr nlbs.zarr --out external/ --target 0.95 --prevalence 0.005 --by none",
+    "external rsna.zarr nlbs.zarr --out external/ --protocol screening --limit 0.01",
     "external rsna.zarr nlbs.zarr --out external/ --configurations ce,closed-loop,mine.toml --json",
 )
 def external(
@@ -126,6 +127,7 @@ def external(
     """
     from trust_cache.certificate.certification import CertifySettings
     from trust_cache.heads.head_settings import choose_configurations
+    from trust_cache.manifest.protocol import PAPER, find_protocol
     from trust_cache.studies.external import evaluate_externally
 
     with training_bars() as (on_shard, on_epoch):
@@ -143,6 +145,9 @@ def external(
                 by=by,
                 prevalence=terms.prevalence,
                 resplits=terms.resplits,
+                limit=terms.limit,
+                protocol=find_protocol(terms.protocol or PAPER),
+                band=terms.band,
             ),
             split=terms.split,
             on_shard=on_shard,

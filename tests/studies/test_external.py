@@ -24,6 +24,8 @@ from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.certificate.verify import verify
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.heads.fit import EpochReport
+from trust_cache.manifest.cases import find_cases
+from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.auroc import auroc, auroc_difference, auroc_interval
 from trust_cache.studies.external import External, evaluate_externally
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
@@ -389,3 +391,57 @@ def test_a_ranking_is_over_one_complete_case_of_each_patient() -> None:
         "Ranking of the 180 complete test cases, 54 positive",
         "Ranking of the 200 test cases, 60 positive, one of each patient",
     ]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> tuple[Path, Path]:
+    """Two caches with failed images and patients of two cases."""
+    made = []
+    for seed, prefix in ((0, "a"), (1, "b")):
+        manifest, features = a_cohort(cases=300, positives=90, seed=seed)
+        patients = pl.format(f"{prefix}{{}}", pl.col("case_id").cast(int) // 2).alias("patient_id")
+        ids = [pl.format(f"{prefix}{{}}", name).alias(name) for name in ("image_id", "case_id")]
+        named = manifest.with_columns(patients, *ids)
+        made.append(write_cohort(tmp_path / f"{prefix}.zarr", named, features, present=lose_images(named)))
+    return made[0], made[1]
+
+
+def test_failed_images_and_patients_on_both_sides(broken: tuple[Path, Path], tmp_path: Path) -> None:
+    train, test = map(open_cache, broken)
+    result = evaluate_externally(*broken, tmp_path / "run", epochs=1, terms=CertifySettings((0.9,)))
+    for cache in (train, test):
+        said = f"{cache.source}: {cache.failed.sum()} of 900 images failed"
+        assert any(text.startswith(said) for text in result.warnings)
+    record = json.loads((result.folder / "run.json").read_text())
+    assert record["images_without_features"] == train.failed.sum()
+    assert record["test"]["images_without_features"] == test.failed.sum()
+    scores = pl.read_csv(result.folder / "scores.csv", infer_schema=False)
+    assert scores.height == 2 * 900
+    assert scores.filter(pl.col("score").is_null()).height == 2 * test.failed.sum()
+    cases = find_cases(test.manifest)
+    incomplete = np.unique(cases.of_image[test.failed])
+    evaluated = result.certification.split.evaluation[incomplete]
+    for point in result.certification.points:
+        assert (point.incomplete, point.incomplete_positives) == (
+            evaluated.sum(),
+            cases.labels[incomplete][evaluated].sum(),
+        )
+        assert (point.cases, point.patients, point.set_aside) == (240, 120, 120)
+    assert {ranking.incomplete for ranking in result.rankings} == {incomplete.size}
+    for certificate in (result.certified / "certificates").iterdir():
+        assert verify(certificate, result.folder).holds
+    with pytest.raises(InputError, match="patient: expected patient_id"):
+        evaluate_externally(*broken, tmp_path / "other", terms=CertifySettings(patient="site"))
+
+
+def test_the_protocol_decides_what_is_complete(broken: tuple[Path, Path], tmp_path: Path) -> None:
+    """All images are L-CC: a protocol of that projection is the paper's, one of another reviews all cases."""
+    found = {}
+    for projections in ((), ("L-CC",), ("R-CC",)):
+        terms = CertifySettings((0.9,), protocol=Protocol(name="mine", projections=projections))
+        out = tmp_path / "-".join(("run", *projections))
+        found[projections] = evaluate_externally(*broken, out, epochs=1, terms=terms, threads=1)
+    paper, same, none = (item.certification.points for item in found.values())
+    assert same == paper
+    assert {(point.status, point.dismissed, point.incomplete) for point in none} == {("infeasible", 0, 240)}
+    assert found["R-CC",].rankings == ()

@@ -29,6 +29,7 @@ from trust_cache.clinic.model_folder import (
 )
 from trust_cache.clinic.model_scoring import ScoredCache, score_cache
 from trust_cache.heads.run_folder import identify_cache
+from trust_cache.manifest.cases import PATIENT
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
 OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
@@ -77,7 +78,7 @@ def certify_model(
     shared = stored.model.trained_on.refuse_seen(opened, rows)
     scored = score_cache(opened, rows, stored.model.head)
     table = scores_table(opened, scored, stored.model.configuration)
-    scores = check_scores(table, str(out / SCORES))
+    scores = check_scores(table, str(out / SCORES), terms.get("patient", PATIENT))
     certification = certify(scores, targets=wanted, advance=advance, **terms)
     certification = replace(certification, warnings=(*shared, *certification.warnings))
     scored_by = {

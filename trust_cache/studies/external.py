@@ -20,7 +20,7 @@ from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import as_document, render
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import build_cohort, check_scores, read_scores
+from trust_cache.certificate.score_table import check_scores, read_scores
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.fit import OnEpoch, open_place, run_files, train_missing
@@ -30,7 +30,7 @@ from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
 from trust_cache.heads.run_folder import OWN as RUN_OWN
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
 from trust_cache.heads.training_data import FitSettings, Preparation, feature_warnings, prepare_final
-from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.manifest.cases import PATIENT, Cases, find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -165,6 +165,10 @@ def _prepare(
 ) -> tuple[Preparation, dict[str, Any]]:
     """Return what to train on and the options of `certify`, both checked against the test cache."""
     refuse_unlike(train, test)
+    if terms.patient != PATIENT:
+        raise InputError(
+            f"patient: expected {PATIENT}, the column of patients in a manifest, found {terms.patient!r}"
+        )
     work = prepare_final(train, settings, folds)
     options = {**vars(terms), "by": find_groups(test.manifest, terms.by), "split": split}
     # Constant scores are certified first, so that wrong input is refused before training.
@@ -202,6 +206,8 @@ def _certify(
         write_file(partial.folder / name, run[name])
     scores = replace(read_scores(partial.folder), source=str(partial.out / SCORES))
     certification = certify(scores, **options)
-    rankings = rank_cases(build_cohort(scores), cases.score(untrained), cases.patients, options["seed"])
+    rankings = rank_cases(
+        certification.cohort, cases.score(untrained), certification.cohort.patients, options["seed"]
+    )
     warnings = (*certification.warnings, *ranking_warnings(rankings))
     return replace(certification, warnings=warnings), rankings

@@ -183,6 +183,23 @@ def test_the_scores_are_those_of_a_cache_without_the_failed_images(tmp_path: Pat
     assert table.height == len(found.scores) * manifest.height
 
 
+def test_rules_review_incomplete_cases_and_search_one_case_of_each_patient(tmp_path: Path) -> None:
+    manifest, features = a_cohort(cases=300, positives=90, dim=16, distance=0.5)
+    named = manifest.with_columns(patient_id=pl.format("p{}", pl.col("case_id").cast(int) // 2))
+    cache = write_cohort(tmp_path / "lost.zarr", named, features, present=lose_images(named))
+    settings = RivalSettings(targets=(0.8,), models=("logistic-regression",), rules=("recall", "crc"))
+    study = study_cache(cache, settings, linear=LINEAR, threads=1)
+    for outcome in study.outcomes:
+        (point,) = certify(study.scores, targets=[0.8], rule=outcome.rule).points
+        for name in ("tau", "cases", "incomplete", "dismissed", "bound", "patients", "set_aside"):
+            assert getattr(outcome.point, name) == getattr(point, name)
+        assert point.incomplete > 0
+        assert point.set_aside == 120
+    written = pl.read_csv(render(study)["scores.csv"], infer_schema=False)
+    assert written.columns[-2:] == ["score", "patient_id"]
+    assert written.filter(pl.col("score").is_null()).height == open_cache(cache).failed.sum()
+
+
 def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path) -> None:
     settings = RivalSettings(targets=(0.98, 0.8), models=("ce", "conformal-risk-training"), epochs=1)
     steps = []

@@ -31,6 +31,7 @@ def draw_cohort(generator: np.random.Generator, correlation: float) -> Cohort:
     return Cohort(
         case_ids=CASE_IDS,
         labels=labels,
+        patients=np.arange(CASES),
         configurations=tuple(f"s{n}" for n in range(SETTINGS)),
         scores=tuple(1 / (1 + np.exp(-row)) for row in scores),
         images=(None,) * SETTINGS,
@@ -45,21 +46,22 @@ def test_the_winners_bounds_fail_at_most_at_their_rate(correlation: float) -> No
     plain = corrected = by_evaluation = 0
     for number in range(COHORTS):
         cohort = draw_cohort(generator, correlation)
-        split = Split(cohort.case_ids, draw_search(cohort.labels, number), "seed")
+        chosen = draw_search(cohort.labels, number)
+        split = Split(cohort.case_ids, chosen, ~chosen, "seed")
         search = take_search(cohort, split)
         folds = np.zeros(search.cases, dtype=np.int64)
-        found = [search_setting(search, index, [TARGET], terms, folds)[0] for index in range(SETTINGS)]
+        alone = np.ones(search.cases, dtype=np.bool_)
+        found = [search_setting(search, alone, index, [TARGET], terms, folds)[0] for index in range(SETTINGS)]
         dismissed = {f"s{index}": [item.counts.dismissed] for index, item in enumerate(found)}
         winner = int(str(choose_winner(dismissed))[1:])
-        point = evaluate(cohort, split.evaluation, winner, found[winner].threshold, terms)
+        point = evaluate(cohort, split, winner, found[winner].threshold, terms)
         assert point.tau is not None
         truth = float(MODEL.omission_rate(point.tau))
         plain += point.bound < truth
         corrected += point.bound_corrected < truth
         if number % 8 == 0:
             points = [
-                evaluate(cohort, split.evaluation, index, item.threshold, terms)
-                for index, item in enumerate(found)
+                evaluate(cohort, split, index, item.threshold, terms) for index, item in enumerate(found)
             ]
             best = min(points, key=lambda item: item.bound)
             by_evaluation += best.bound < float(MODEL.omission_rate(best.tau or 0.0))

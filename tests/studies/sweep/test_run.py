@@ -33,6 +33,13 @@ from trust_cache.studies.sweep.sweep_training import HeadsReport, find_missing, 
 GRID = ["lambda_dismiss=0,0.5", "lr=1e-4,3e-3", "tau=closed-loop,0.1"]
 EPOCHS = 2
 REPEATS = 2
+CORRECTED = [
+    "compared",
+    "bound_corrected",
+    "recall_lower_corrected",
+    "status",
+    "reason",
+]  # for what was compared
 
 
 def space(*words: str, random: int | None = None) -> Space:
@@ -92,7 +99,8 @@ def test_only_winners_have_evaluation_and_only_in_the_first_repeat(done: Sweep) 
     assert evaluated["winner"].all()
     assert evaluated["repeat"].to_list() == [0, 0]
     hidden = table.filter(pl.col("bound").is_null())
-    open_keys = {"configuration", "point_tau", "search_cases", "search_positives", "compared", "delta"}
+    open_keys = {"configuration", "point_tau", "compared", "delta"}
+    open_keys |= {f"search_{name}" for name in ("cases", "positives", "incomplete", "incomplete_positives")}
     closed = [name for name in table.columns[14:-6] if name not in open_keys]
     assert {"dismissed", "positives_dismissed", "cases", "recall", "auroc_case", "met", "reason"} <= set(
         closed
@@ -119,7 +127,7 @@ def test_the_winners_certificate_is_what_certify_and_verify_find(done: Sweep) ->
         stated = json.loads(certificate.read_text())
         assert stated["compared"] == 8 * 2 * 1
         assert stated["bound_corrected"] > stated["bound"]
-        for key in set(POINT_KEYS) - {"compared", "bound_corrected"}:
+        for key in set(POINT_KEYS) - set(CORRECTED):
             assert stated[key] == getattr(point, key), key
         assert stated["sweep"]["settings"] == 8
         edited = done.folder.parent / "edited" / "certificates" / "edited.json"
@@ -239,8 +247,7 @@ def test_an_extension_equals_all_at_once_but_for_the_looks(done: Sweep, cache: P
     second = run(cache, out, space())
     assert (second.trained, second.reused) == (4 * 5 * REPEATS, 4 * 5 * REPEATS)
     assert [look.settings for look in second.record.looks] == [4, 8]
-    corrected = ["compared", "bound_corrected"]
-    assert results(out).drop(corrected).equals(results(done.folder).drop(corrected), null_equal=True)
+    assert results(out).drop(CORRECTED).equals(results(done.folder).drop(CORRECTED), null_equal=True)
     assert set(results(out)["compared"]) == {8 * 2 * 2}
     for name in (
         "fold_results.csv",
@@ -367,8 +374,7 @@ def test_a_diverged_setting_costs_itself_alone(done: Sweep, cache: Path, tmp_pat
     assert not table.filter(wild)["winner"].any()
     failures = pl.read_csv(out / "failures.csv")
     assert set(failures["setting"]) == set(table.filter(wild)["setting"])
-    corrected = ["compared", "bound_corrected"]
-    assert table.filter(~wild).drop(corrected).equals(results(done.folder).drop(corrected), null_equal=True)
+    assert table.filter(~wild).drop(CORRECTED).equals(results(done.folder).drop(CORRECTED), null_equal=True)
 
 
 def test_all_settings_diverged(cache: Path, tmp_path: Path) -> None:
@@ -421,3 +427,19 @@ def test_failed_images_have_no_scores_and_are_no_divergence(tmp_path: Path) -> N
     for fold in files.read(bank, 0):
         assert np.isnan(fold.scores[:, ~present[fold.images]]).all()
         assert fold.diverged(present).tolist() == wild
+
+
+def test_a_sweep_with_failed_images_and_patients_reviews_incomplete_cases(tmp_path: Path) -> None:
+    manifest, features = a_cohort(cases=300, positives=90)
+    named = manifest.with_columns(patient_id=pl.format("p{}", pl.col("case_id").cast(int) // 2))
+    cache = write_cohort(tmp_path / "lost.zarr", named, features, present=lose_images(named))
+    done = run(cache, tmp_path / "sweep", space("lr=1e-4,3e-3"), epochs=1, repeats=1, targets=(0.9,))
+    assert done.counts.diverged == 0
+    point = done.winners[0.9].point
+    expected = certify(done.folder / done.winners[0.9].scores, targets=(0.9,)).points[0]
+    counts = ("tau", "cases", "incomplete", "incomplete_positives", "dismissed", "set_aside", "patients")
+    assert [getattr(point, name) for name in counts] == [getattr(expected, name) for name in counts]
+    assert point.incomplete > 0
+    assert point.set_aside == 120
+    assert verify(done.folder / done.winners[0.9].certificate, done.folder / done.winners[0.9].scores).holds
+    assert run(cache, tmp_path / "sweep", epochs=1, repeats=1, targets=(0.9,)).trained == 0

@@ -112,6 +112,6 @@ def _judge(
         outcomes=find_outcomes(cohort, parts, settings),
         training=training,
         warnings=(*warnings, *doubts, *score_warnings(cohort)),
-        limits=limits(scores.kind()),
+        limits=limits(scores.kind(), patients=cohort.repeated_patients),
         versions=versions_of("numpy", "scipy", "scikit-learn", "polars"),
     )
