@@ -19,12 +19,19 @@ def render_tables(folder: Path, noise: Path = NOISE) -> dict[str, str]:
 
 def count_called(noise: Path, trainings: int) -> pl.DataFrame:
     """Count by setting and measure how often two trainings of one configuration are called different."""
-    called = pl.col("called") & (pl.col("held") >= trainings)
+    rows = pl.read_csv(noise, schema_overrides={"called": pl.Boolean}).select(
+        "setting", "cohort", "measure", called=pl.col("called") & (pl.col("held") >= trainings)
+    )
+    any_of_them = (
+        rows.group_by("setting", "cohort", maintain_order=True)
+        .agg(pl.col("called").any())
+        .with_columns(measure=pl.lit("any of the three"))
+    )
     return (
-        pl.read_csv(noise)
-        .with_columns(pl.col("called").cast(pl.String) == "true")
+        pl.concat([rows, any_of_them.select(rows.columns)])
         .group_by("setting", "measure", maintain_order=True)
-        .agg(cohorts=pl.len(), called=called.sum())
+        .agg(cohorts=pl.len(), called=pl.col("called").sum())
+        .sort("setting", descending=True, maintain_order=True)
     )
 
 

@@ -80,7 +80,7 @@ def compare(
     from trust_cache.base.files import refuse_unknown
     from trust_cache.studies.compare.compare import compare as compare_scores
     from trust_cache.studies.compare.compare_folder import OWN, sentences, write_comparison
-    from trust_cache.studies.compare.verdicts import all_tables
+    from trust_cache.studies.compare.compare_tables import all_tables
 
     refuse_unknown(out, own=OWN)
     with bar("resplits", resplits) as shown:

@@ -9,7 +9,7 @@ from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, NOT_AVA
 from trust_cache.figures.figure import Figure
 from trust_cache.figures.sweep_figures import sweep_figure
 from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison, sentences
-from trust_cache.studies.compare.verdicts import all_tables
+from trust_cache.studies.compare.compare_tables import all_tables
 from trust_cache.studies.sweep.sweep_folder import WinnerRecord, read_sweep
 
 

@@ -87,16 +87,10 @@ def compare(
     must be to be dismissed, `patient` the column of patients. `advance` is called after each resplit.
     """
     settings = CompareSettings(
-        targets=tuple(map(float, targets)),
-        reference=reference,
-        resamples=resamples,
-        swaps=swaps,
-        seed=seed,
-        resplits=resplits,
-        margin_points=float(margin_points),
-        protocol=find_protocol(protocol),
+        targets=tuple(map(float, targets)), reference=reference, resamples=resamples, swaps=swaps, seed=seed,
+        resplits=resplits, margin_points=float(margin_points), protocol=find_protocol(protocol),
         patient=patient,
-    )
+    )  # fmt: skip
     scores = read_scores(Path(source), patient)
     names = _names(scores)
     chosen = choose_reference(names, reference, scores.source)

@@ -9,6 +9,7 @@ from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import to_markdown
 from trust_cache.figures.comparison_figures import DrawnDifference, comparison_figure
 from trust_cache.figures.figure import Figure, figure_files
+from trust_cache.studies.compare.compare_tables import all_tables
 from trust_cache.studies.compare.comparison_results import (
     SCHEMA,
     AurocContrast,
@@ -16,7 +17,6 @@ from trust_cache.studies.compare.comparison_results import (
     Contrast,
     IncompleteCase,
 )
-from trust_cache.studies.compare.verdicts import all_tables
 
 COMPARE = "compare.json"
 AUROCS, INCOMPLETE = "aurocs.csv", "incomplete.csv"
