@@ -227,6 +227,12 @@ def test_a_difference_that_training_turns_is_not_called_real(flipped: bool, tmp_
         assert ("training again changes the sign" in item.sentence) == flipped
         assert f"the sign held in {2 if flipped else 3} of 3" in item.sentence
         assert "chance of 25.0%" in item.sentence
+    words = (
+        "only 2 of 3 trainings are above that margin" if flipped else "It is not inferior at a margin of 1"
+    )
+    assert words in found.contrasts[0].sentence
+    assert found.contrasts[0].not_inferior
+    assert f"| yes ({2 if flipped else 3} of 3) |" in render(found)["table.md"].decode()
 
 
 def test_a_large_difference_is_found_and_said(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from trust_cache.studies.compare.comparison_results import (
     Standing,
     TrainingNoise,
 )
-from trust_cache.studies.compare.verdicts import auroc_gap, p_value, points
+from trust_cache.studies.compare.verdicts import auroc_gap, p_value, points, trainings_above
 
 
 def all_tables(comparison: Comparison) -> list[Table]:
@@ -42,13 +42,13 @@ def _contrast_table(comparison: Comparison) -> Table:
         f"Interval: {settings.resamples:,} resamples {drawn}. p: {settings.swaps:,} random swaps of the"
         f" two configurations' ranks within {swapped}; adjusted by Holm's method for"
         f" {len(comparison.contrasts)} comparisons. different: adjusted p at most {ALPHA}, no zero in the"
-        " interval, and the same sign in every training. Not inferior: the interval is above minus"
-        f" {settings.margin_points:g} points. Incomplete: cases reviewed in both configurations."
+        " interval, and the same sign in every training. Not inferior: the interval is above"
+        f" -{settings.margin_points:g} points. Incomplete: cases reviewed in both configurations."
     ]
     if comparison.repeats > 1:
         parts.append(
             f"Over trainings: lowest to highest of {comparison.repeats} repeats, and how many have the run's"
-            " own sign."
+            " own sign. In brackets behind yes: the trainings whose difference is above that margin."
         )
     if settings.resplits:
         parts.append(
@@ -74,12 +74,23 @@ def _contrast_row(item: Contrast) -> tuple[str, ...]:
         p_value(item.p),
         p_value(item.p_adjusted),
         item.verdict,
-        NO_NUMBER if item.not_inferior is None else "yes" if item.not_inferior else "not shown",
+        _margin_cell(item),
         f"{item.incomplete:,}",
         _trainings_cell(trainings, points),
         NO_NUMBER
         if splits is None
         else f"{points(splits.q05)} to {points(splits.q95)} ({percent(splits.opposite_share, 0)} opposite)",
+    )
+
+
+def _margin_cell(item: Contrast) -> str:
+    if item.not_inferior is None:
+        return NO_NUMBER
+    if not item.not_inferior:
+        return "not shown"
+    noise = item.training_noise
+    return (
+        "yes" if noise is None else f"yes ({trainings_above(noise, item.margin)} of {len(noise.differences)})"
     )
 
 

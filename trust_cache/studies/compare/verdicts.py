@@ -134,7 +134,7 @@ def sentence(
     else:
         found = f"95 % interval {points(interval.low)} to {points(interval.high)} points, {test}"
         middle = _verdict_words(verdict, found, noise, shown=interval.excludes_zero and p_adjusted <= ALPHA)
-        middle += _margin_words(interval, margin)
+        middle += _margin_words(interval, margin, noise)
     return start + middle + _noise_words(verdict, noise, points, " points")
 
 
@@ -186,12 +186,22 @@ def _verdict_words(verdict: Verdict, found: str, noise: TrainingNoise | None, *,
     return f", but the data cannot tell whether that is a real difference: {found}."
 
 
-def _margin_words(interval: DifferenceInterval, margin: float) -> str:
+def _margin_words(interval: DifferenceInterval, margin: float, noise: TrainingNoise | None) -> str:
     number = f"{100 * margin:g}"
     width = f"{number} point" if number == "1" else f"{number} points"
-    if interval.low > -margin:
+    if interval.low <= -margin:
+        return f" Non-inferiority at a margin of {width} is not shown."
+    if noise is None or (kept := trainings_above(noise, margin)) == len(noise.differences):
         return f" It is not inferior at a margin of {width}."
-    return f" Non-inferiority at a margin of {width} is not shown."
+    return (
+        f" By this training's interval it is not inferior at a margin of {width}, but only {kept} of"
+        f" {len(noise.differences)} trainings are above that margin."
+    )
+
+
+def trainings_above(noise: TrainingNoise, margin: float) -> int:
+    """Count the trainings whose difference is above minus the margin."""
+    return sum(difference > -margin for difference in noise.differences)
 
 
 def _noise_words(
