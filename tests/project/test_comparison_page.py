@@ -89,19 +89,29 @@ def test_the_sentences_about_verdicts_quote_the_csv_files() -> None:
 
 
 def test_trainings_of_one_configuration_are_rarely_called_different(load: Load) -> None:
-    """With five trainings, significantly below 5 % in every row; with one, what the page says."""
+    """With five trainings at most 5 % in every row, for dismissal significantly; else what the page says."""
     tables = load("comparison_tables")
-    one, five = (tables.count_called(tables.NOISE, trainings) for trainings in (1, 5))
-    cohorts = five["cohorts"][0]
+    counted = {trainings: tables.count_called(tables.NOISE, trainings) for trainings in (1, 2, 5)}
+    five, cohorts = counted[5], counted[5]["cohorts"][0]
     assert five["cohorts"].unique().to_list() == [cohorts]
-    for called in five["called"]:
-        assert clopper_pearson_upper(called, cohorts, 0.025) <= 0.05
-    assert f"In {cohorts} cohorts of each kind" in WORDS
-    assert (
-        f"the first training alone is called different in up to {percent(max(one['called']) / cohorts)}"
-        in WORDS
-    )
-    assert f"five trainings in at most {percent(max(five['called']) / cohorts)}" in WORDS
+
+    def worst(trainings: int, measure: str) -> str:
+        rows = counted[trainings].filter(pl.col("measure").str.starts_with(measure))
+        return percent(rows["called"].max() / cohorts)
+
+    assert max(five["called"]) <= 0.05 * cohorts
+    for called in five.filter(pl.col("measure").str.starts_with("dismissal"))["called"]:
+        assert clopper_pearson_upper(called, cohorts, 0.025) < 0.05
+    upper = percent(clopper_pearson_upper(max(five["called"]), cohorts, 0.025))
+    for words in (
+        f"In {cohorts} cohorts of each kind the first training alone leads to a false verdict in up to"
+        f" {worst(1, 'any')}; five trainings do in at most {worst(5, 'any')}",
+        f"stay at or below {worst(1, 'dismissal')} even with one training",
+        f"different in up to {worst(1, 'AUROC')}, of two in up to {worst(2, 'AUROC')}",
+        f"reaches {upper} for the worst row",
+        f"says {percent(max(counted[1]['called']) / cohorts / 16)}",
+    ):
+        assert words in WORDS
 
 
 def test_the_signs_of_equal_configurations_are_fair_coins(load: Load) -> None:
