@@ -6,10 +6,53 @@ from typing import Any
 
 import polars as pl
 
+from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 
-def render_tables(folder: Path) -> dict[str, str]:
-    """Return every table of the page as markdown, from the CSV files of `folder`."""
-    return {"alarms": _alarms(folder), "verdicts": _verdicts(folder)}
+NOISE = Path(__file__).resolve().with_name("training_noise.csv")
+SHOWN_TRAININGS = (1, 2, 3, 5)
+
+
+def render_tables(folder: Path, noise: Path = NOISE) -> dict[str, str]:
+    """Return every table of the page as markdown, from the files of `folder` and that of training noise."""
+    return {"alarms": _alarms(folder), "verdicts": _verdicts(folder), "training_noise": _noise(noise)}
+
+
+def count_called(noise: Path, trainings: int) -> pl.DataFrame:
+    """Count by setting and measure how often two trainings of one configuration are called different."""
+    rows = pl.read_csv(noise, schema_overrides={"called": pl.Boolean}).select(
+        "setting", "cohort", "measure", called=pl.col("called") & (pl.col("held") >= trainings)
+    )
+    any_of_them = (
+        rows.group_by("setting", "cohort", maintain_order=True)
+        .agg(pl.col("called").any())
+        .with_columns(measure=pl.lit("any of the three"))
+    )
+    return (
+        pl.concat([rows, any_of_them.select(rows.columns)])
+        .group_by("setting", "measure", maintain_order=True)
+        .agg(cohorts=pl.len(), called=pl.col("called").sum())
+        .sort("setting", descending=True, maintain_order=True)
+    )
+
+
+def _noise(path: Path) -> str:
+    counted = [count_called(path, trainings) for trainings in SHOWN_TRAININGS]
+    rows = []
+    for group in zip(*(table.iter_rows() for table in counted), strict=True):
+        setting, measure, cohorts, _ = group[0]
+        rows.append((setting, measure, str(cohorts), *(_count_with_margin(row[3], cohorts) for row in group)))
+    header = ("training", "measure", "cohorts", *map(_trainings, SHOWN_TRAININGS))
+    return _markdown(header, rows)
+
+
+def _trainings(number: int) -> str:
+    return f"{number} training{'s' * (number > 1)}"
+
+
+def _count_with_margin(count: int, of: int) -> str:
+    ends = clopper_pearson_lower(count, of, 0.025), clopper_pearson_upper(count, of, 0.025)
+    low, high = (_percent(float(end)) for end in ends)
+    return f"{_percent(count / of)} ({low} to {high})"
 
 
 def _alarms(folder: Path) -> str:

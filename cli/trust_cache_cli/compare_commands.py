@@ -14,6 +14,8 @@ from trust_cache_cli.options import (
     Folds,
     LowMemory,
     OutFolder,
+    PatientColumn,
+    ProtocolOption,
     Seed,
     SplitFile,
     Targets,
@@ -35,7 +37,7 @@ app = command_group()
     app,
     "compare run/ --out compare/",
     "compare scores.csv --out compare/ --reference fixed-tau --target 0.95",
-    "compare run/ --out compare/ --swaps 20000 --resamples 20000 --json",
+    "compare run/ --out compare/ --margin-points 2 --swaps 20000 --resamples 20000 --json",
 )
 def compare(
     scores: Annotated[
@@ -61,17 +63,24 @@ def compare(
     resplits: Annotated[
         int, typer.Option(metavar="R", help="Random search/evaluation splits, to count missed targets.")
     ] = 200,
+    margin_points: Annotated[
+        float,
+        typer.Option(metavar="POINTS", help="Margin of non-inferiority, in percentage points of dismissal."),
+    ] = 1.0,
+    protocol: ProtocolOption = "paper",
+    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Test whether one configuration dismisses more than another at the same recall.
 
-    Prints a test and an interval on all cases, with the spread over the run's repeats and over single
-    splits. The data often cannot decide: that is a result.
+    Prints a test and an interval on all cases, whether the sign holds in every repeat of the training, the
+    spread over single splits, and DeLong's test of the case AUROCs. The data often cannot decide: that is a
+    result.
     """
     from trust_cache.base.files import refuse_unknown
     from trust_cache.studies.compare.compare import compare as compare_scores
-    from trust_cache.studies.compare.compare_folder import OWN, write_comparison
-    from trust_cache.studies.compare.verdicts import all_tables
+    from trust_cache.studies.compare.compare_folder import OWN, sentences, write_comparison
+    from trust_cache.studies.compare.compare_tables import all_tables
 
     refuse_unknown(out, own=OWN)
     with bar("resplits", resplits) as shown:
@@ -83,6 +92,9 @@ def compare(
             swaps=swaps,
             seed=seed,
             resplits=resplits,
+            margin_points=margin_points,
+            protocol=protocol,
+            patient=patient,
             advance=shown.advance,
         )
     note_kept(out, write_comparison(comparison, out))
@@ -92,7 +104,7 @@ def compare(
         return
     for table in all_tables(comparison):
         show_table(table)
-    show_list("In words", (item.sentence for item in comparison.contrasts))
+    show_list("In words", sentences(comparison))
     show_list("What this does not say", comparison.limits)
     say(f"Written to {out}.")
 

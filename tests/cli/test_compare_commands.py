@@ -22,16 +22,18 @@ def test_compare_prints_tables_and_one_sentence_a_comparison(
     assert done.code == 0, done.err
     for words in (
         "closed-loop minus each other configuration", "95 % interval", "p adjusted", "Verdict",
-        "Splits that miss the target", "In words", "What this does not say", "Training noise is unknown",
+        "Splits that miss the target", "In words", "What this does not say",
+        "Training noise was not looked at", "Not inferior at 1", "Case AUROC of closed-loop minus",
     ):  # fmt: skip
         assert words in done.out
     assert done.out.count("  - At 9") == 4
+    assert done.out.count("  - The case AUROC of closed-loop is") == 2
     assert (tmp_path / "out" / "compare.json").exists()
 
 
 def test_json_alone_on_stdout_and_options_kept(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ("--target", "0.9", "--reference", "ce", "--seed", "7", "--json")
+    words = ("--target", "0.9", "--reference", "ce", "--seed", "7", "--margin-points", "2.5", "--json")
     done = run("compare", scores_file(configurations=NAMES), "--out", out, *words, *QUICK)
     document = json.loads(done.out)
     assert document == json.loads((out / "compare.json").read_text())
@@ -41,6 +43,21 @@ def test_json_alone_on_stdout_and_options_kept(run: Run, scores_file: WriteScore
     ]
     assert document["settings"]["seed"] == 7
     assert document["settings"]["swaps"] == 200
+    assert {item["margin"] for item in document["comparisons"]} == {0.025}
+    assert [item["other"] for item in document["auroc_comparisons"]] == ["closed-loop", "fixed-tau"]
+
+
+def test_incomplete_cases_are_counted_and_listed(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:
+    scores = scores_file(configurations=NAMES, images=2)
+    table = pl.read_csv(scores, schema_overrides={"case_id": pl.String, "image_id": pl.String})
+    table.with_columns(score=pl.when(pl.col("image_id") != "00003_1").then("score")).write_csv(scores)
+    done = run("compare", scores, "--out", tmp_path / "out", *QUICK)
+    assert done.code == 0, done.err
+    assert "1 of 1,500 cases are incomplete" in done.err
+    assert "incomplete.csv lists them" in done.err
+    listed = pl.read_csv(tmp_path / "out" / "incomplete.csv", schema_overrides={"case_id": pl.String})
+    assert listed["configuration"].to_list() == list(NAMES)
+    assert set(listed["case_id"]) == {"00003"}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +69,12 @@ def test_json_alone_on_stdout_and_options_kept(run: Run, scores_file: WriteScore
         (["--swaps", "10"], "swaps: expected 200 to"),
         (["--resamples", "0"], "resamples: expected 200 to"),
         (["--resplits", "-1"], "resplits: expected 0 or more"),
+        (
+            ["--margin-points", "0"],
+            "margin_points: expected percentage points above 0 and below 100, found 0",
+        ),
+        (["--protocol", "papr"], "protocol: expected paper"),
+        (["--patient", "who"], "expected a column 'who' of patients"),
         (["--seed", "-1"], "seed: expected 0 or more"),
     ],
 )

@@ -11,6 +11,9 @@ from types import ModuleType
 
 import polars as pl
 import pytest
+from scipy.stats import binomtest
+
+from trust_cache.statistics.bounds import clopper_pearson_upper
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIGURES = DOCS / "comparison_figures"
@@ -83,6 +86,79 @@ def test_the_sentences_about_verdicts_quote_the_csv_files() -> None:
     assert found["called_share"].min() > 0.5  # type: ignore[operator]
     assert swap["called_share"].max() <= 0.096  # type: ignore[operator]
     assert covers.min() >= 0.90  # type: ignore[operator]
+
+
+def test_trainings_of_one_configuration_are_rarely_called_different(load: Load) -> None:
+    """With five trainings at most 5 % in every row, for dismissal significantly; else what the page says."""
+    tables = load("comparison_tables")
+    counted = {trainings: tables.count_called(tables.NOISE, trainings) for trainings in (1, 2, 5)}
+    five, cohorts = counted[5], counted[5]["cohorts"][0]
+    assert five["cohorts"].unique().to_list() == [cohorts]
+
+    def worst(trainings: int, measure: str) -> str:
+        rows = counted[trainings].filter(pl.col("measure").str.starts_with(measure))
+        return percent(rows["called"].max() / cohorts)
+
+    assert max(five["called"]) <= 0.05 * cohorts
+    for called in five.filter(pl.col("measure").str.starts_with("dismissal"))["called"]:
+        assert clopper_pearson_upper(called, cohorts, 0.025) < 0.05
+    upper = percent(clopper_pearson_upper(max(five["called"]), cohorts, 0.025))
+    for words in (
+        f"In {cohorts} cohorts of each kind the first training alone leads to a false verdict in up to"
+        f" {worst(1, 'any')}; five trainings do in at most {worst(5, 'any')}",
+        f"stay at or below {worst(1, 'dismissal')} even with one training",
+        f"different in up to {worst(1, 'AUROC')}, of two in up to {worst(2, 'AUROC')}",
+        f"reaches {upper} for the worst row",
+        f"says {percent(max(counted[1]['called']) / cohorts / 16)}",
+    ):
+        assert words in WORDS
+
+
+def test_the_signs_of_equal_configurations_are_fair_coins(load: Load) -> None:
+    """The second training has the first one's sign in half the cohorts: a binomial test of each measure."""
+    rows = pl.read_csv(load("comparison_tables").NOISE)
+    for (_, measure), part in rows.group_by("setting", "measure"):
+        held = part.filter(pl.col("held") >= 2).height
+        assert binomtest(held, part.height, 0.5).pvalue > 1e-3, measure
+
+
+@pytest.mark.slow
+def test_the_first_cohort_of_training_noise_is_made_again(load: Load, tmp_path: Path) -> None:
+    """Ten trainings and six verdicts; last bits of scores may differ between machines and move a rank."""
+    simulation = load("simulate_training_noise")
+    stored = pl.read_csv(load("comparison_tables").NOISE).filter(cohort=0)
+    again = simulation.judge_cohort(0, tmp_path)
+    assert len(again) == stored.height == 6
+    for row, kept in zip(again, stored.iter_rows(named=True), strict=True):
+        assert tuple(row) == simulation.COLUMNS
+        for name in ("setting", "cohort", "measure", "called", "held"):
+            assert row[name] == kept[name]
+        for name in ("difference", "low", "high"):
+            assert row[name] == pytest.approx(kept[name], abs=0.003)
+
+
+def test_the_study_of_training_noise_resumes(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file with some cohorts gets the missing ones, once."""
+    simulation = load("simulate_training_noise")
+    asked: list[int] = []
+
+    def judge(cohort: int, folder: Path) -> list[dict[str, object]]:
+        assert folder.is_dir()
+        asked.append(cohort)
+        if cohort == 2 and len(asked) == 3:
+            raise KeyboardInterrupt
+        return [dict.fromkeys(simulation.COLUMNS, 0) | {"cohort": cohort}]
+
+    monkeypatch.setattr(simulation, "judge_cohort", judge)
+    out = tmp_path / "noise.csv"
+    monkeypatch.setattr(sys, "argv", ["script", "--cohorts", "4", "--out", str(out)])
+    with pytest.raises(KeyboardInterrupt):
+        simulation.main()
+    simulation.main()
+    assert asked == [0, 1, 2, 2, 3]
+    assert pl.read_csv(out)["cohort"].to_list() == [0, 1, 2, 3]
 
 
 def test_the_script_makes_every_file_again(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def compared(run: Path, tmp_path: Path) -> Path:
 def test_a_comparison_is_shown_as_it_was_found(run: Path, compared: Path) -> None:
     document = json.loads((compared / "compare.json").read_text())
     study = comparison_study(compared)
-    assert study.sentences == tuple(item["sentence"] for item in document["comparisons"])
+    every = (*document["comparisons"], *document["auroc_comparisons"])
+    assert study.sentences == tuple(item["sentence"] for item in every)
+    assert [table.header[2] for table in study.tables] == ["Difference", "AUROC"]
     (figure,) = study.figures
     assert figure.data["difference"].to_list() == [item["difference"] for item in document["comparisons"]]
     assert figure.data["low"].to_list() == [item["low"] for item in document["comparisons"]]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from confidenceinterval import roc_auc_score
 from numpy.typing import NDArray
+from scipy.stats import norm
 
-from trust_cache.statistics.auroc import auroc, auroc_difference, auroc_interval
+from trust_cache.statistics.auroc import auroc, auroc_difference, auroc_interval, compare_aurocs
 
 
 def draw(seed: int, positives: int = 30, negatives: int = 200) -> tuple[NDArray[np.float64], ...]:
@@ -48,6 +49,49 @@ def test_a_difference_is_the_jackknife_of_both_classes() -> None:
         left_out = np.array([difference(np.arange(labels.size) != member) for member in members])
         variance += (members.size - 1) / members.size * np.square(left_out - left_out.mean()).sum()
     assert (found.upper - found.lower) / 2 == pytest.approx(1.959963984540054 * np.sqrt(variance), rel=1e-9)
+
+
+def brute_delong(
+    columns: NDArray[np.float64], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The AUROCs and their covariance from every pair of cases: the definition of DeLong et al. (1988)."""
+    positives, negatives = columns[:, labels == 1], columns[:, labels == 0]
+    above = positives[:, :, np.newaxis] > negatives[:, np.newaxis, :]
+    wins = above + 0.5 * (positives[:, :, np.newaxis] == negatives[:, np.newaxis, :])
+    of_positives, of_negatives = wins.mean(axis=2), wins.mean(axis=1)
+    covariance = np.cov(of_positives) / positives.shape[1] + np.cov(of_negatives) / negatives.shape[1]
+    return wins.mean(axis=(1, 2)), covariance
+
+
+@pytest.mark.parametrize("decimals", [9, 1, 0])  # no ties, some, mostly ties
+@pytest.mark.parametrize("seed", range(3))
+def test_the_paired_test_is_that_of_the_full_covariance(seed: int, decimals: int) -> None:
+    one, other, labels = draw(seed, positives=23, negatives=61)
+    one, other = np.round(one, decimals), np.round(other - 0.4 * labels, decimals)
+    found = compare_aurocs(one, other, labels, 0.9)
+    assert found is not None
+    aurocs, covariance = brute_delong(np.stack([one, other]), labels)
+    assert (found.first, found.second) == pytest.approx(tuple(aurocs), abs=1e-12)
+    gap = aurocs[0] - aurocs[1]
+    error = np.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    assert found.difference.value == pytest.approx(gap, abs=1e-12)
+    assert found.p == pytest.approx(2 * norm.cdf(-abs(gap) / error), rel=1e-9)
+    ends = gap + error * norm.ppf([0.05, 0.95])
+    assert (found.difference.lower, found.difference.upper) == pytest.approx(tuple(ends), rel=1e-9)
+    turned = compare_aurocs(other, one, labels, 0.9)
+    assert turned is not None
+    assert turned.p == pytest.approx(found.p, rel=1e-12)
+    assert turned.difference.value == pytest.approx(-gap, abs=1e-12)
+
+
+def test_a_difference_without_variance_is_nothing_or_certain() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    scores = np.arange(6.0)
+    same, reversed_scores = compare_aurocs(scores, scores, labels), compare_aurocs(scores, -scores, labels)
+    assert same is not None
+    assert (same.difference.value, same.p) == (0.0, 1.0)
+    assert reversed_scores is not None
+    assert (reversed_scores.difference.value, reversed_scores.p) == (1.0, 0.0)
 
 
 def test_the_interval_of_equal_laws_covers_zero_as_often_as_it_says() -> None:

@@ -8,7 +8,8 @@ from trust_cache.base.text_tables import Table, percent, whole_percent
 from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, NOT_AVAILABLE
 from trust_cache.figures.figure import Figure
 from trust_cache.figures.sweep_figures import sweep_figure
-from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison
+from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison, sentences
+from trust_cache.studies.compare.compare_tables import all_tables
 from trust_cache.studies.sweep.sweep_folder import WinnerRecord, read_sweep
 
 
@@ -31,8 +32,9 @@ def comparison_study(folder: Path) -> PageStudy:
     return PageStudy(
         key="comparison",
         heading="Comparison",
-        sentences=tuple(item.sentence for item in comparison.contrasts),
+        sentences=sentences(comparison),
         figures=(draw_comparison(comparison),),
+        tables=tuple(all_tables(comparison)[:2]),
         notes=(*comparison.warnings, *comparison.limits),
     )
 

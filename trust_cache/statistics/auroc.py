@@ -17,6 +17,16 @@ class AurocInterval:
     confidence: float
 
 
+@dataclass(frozen=True)
+class PairedAurocs:
+    """Two AUROCs of the same cases, their difference with its interval, and the test that it is zero."""
+
+    first: float
+    second: float
+    difference: AurocInterval
+    p: float  # two-sided, by the normal law
+
+
 def auroc(scores: NDArray[np.float64], labels: NDArray[np.integer]) -> float | None:
     """Return the AUROC, or None where one of the classes is empty."""
     positives, negatives = scores[labels == 1], scores[labels == 0]
@@ -43,10 +53,30 @@ def auroc_difference(
 
     None where a class has fewer than two.
     """
+    found = compare_aurocs(scores, others, labels, confidence)
+    return None if found is None else found.difference
+
+
+def compare_aurocs(
+    scores: NDArray[np.float64],
+    others: NDArray[np.float64],
+    labels: NDArray[np.integer],
+    confidence: float = 0.95,
+) -> PairedAurocs | None:
+    """Test whether two columns of scores of the same cases have the same AUROC (DeLong's, paired).
+
+    The placements come from sorted scores, as in Sun and Xu (2014), so the cost is that of sorting. None
+    where a class has fewer than two.
+    """
     one, other = _placements(scores, labels), _placements(others, labels)
     if one is None or other is None:
         return None
-    return _interval(one[0] - other[0], one[1] - other[1], confidence, within=(-1.0, 1.0))
+    parts = (one[0] - other[0], one[1] - other[1])
+    difference = _interval(*parts, confidence, within=(-1.0, 1.0))
+    error = _standard_error(*parts)
+    # Without any variance the difference is what it is: nothing, or certain.
+    p = 2.0 * float(norm.sf(abs(difference.value) / error)) if error else float(difference.value == 0.0)
+    return PairedAurocs(float(one[0].mean()), float(other[0].mean()), difference, p)
 
 
 def _placements(
@@ -68,9 +98,12 @@ def _interval(
 ) -> AurocInterval:
     """Return the mean placement with the variance of DeLong, DeLong and Clarke-Pearson (1988)."""
     centre = float(of_positives.mean())
-    variance = sum(part.var(ddof=1) / part.size for part in (of_positives, of_negatives))
-    half = float(norm.isf((1.0 - confidence) / 2.0) * np.sqrt(variance))
+    half = float(norm.isf((1.0 - confidence) / 2.0)) * _standard_error(of_positives, of_negatives)
     return AurocInterval(centre, max(centre - half, within[0]), min(centre + half, within[1]), confidence)
+
+
+def _standard_error(of_positives: NDArray[np.float64], of_negatives: NDArray[np.float64]) -> float:
+    return float(np.sqrt(sum(part.var(ddof=1) / part.size for part in (of_positives, of_negatives))))
 
 
 def twice_below(scores: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:

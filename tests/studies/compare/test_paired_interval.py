@@ -13,6 +13,9 @@ from trust_cache.studies.compare.paired_tests import (
     difference_intervals,
     dismiss,
     make_pair,
+    patient_differences,
+    patient_intervals,
+    patient_weights,
     resample_weights,
     resampled_differences,
     weighted_thresholds,
@@ -123,3 +126,80 @@ def test_dismissal_uses_the_threshold_rule_of_the_certificate() -> None:
     pooled = dismiss(pair.positives[:, 0], pair.negatives[:, 0], allowed_misses(70, 0.95))
     assert pooled.tau == tau
     assert pooled.dismissed == int(np.count_nonzero(scores < tau))
+
+
+def with_patients(seed: int = 0) -> Pair:
+    """Patients with one to three cases that share most of their scores; some have cases of both classes."""
+    generator = np.random.default_rng(seed)
+    patients = np.repeat(np.arange(400), generator.integers(1, 4, 400))
+    sick = generator.random(400) < 0.2
+    labels = (sick[patients] & (generator.random(patients.size) < 0.7)).astype(np.int64)
+    common = generator.normal(size=400)[patients] + labels
+    columns = common + 0.3 * generator.normal(size=(2, patients.size))
+    return make_pair(columns[0], columns[1], labels, patients)
+
+
+def test_whole_patients_are_resampled_by_the_definition() -> None:
+    """Each resample against copies of the drawn patients' cases, with its own misses and cases."""
+    pair = with_patients()
+    assert pair.patients is not None
+    columns = np.concatenate([pair.positives, pair.negatives])
+    labels = np.repeat([1, 0], [len(pair.positives), len(pair.negatives)])
+    found = patient_differences(pair, [0.95, 0.9], 25, seed=3)
+    (weights,) = patient_weights(pair.patients, len(pair.positives), 25, seed=3)
+    sick = np.unique(pair.patients[: len(pair.positives)])
+    assert {int(row[sick].sum()) for row in weights} == {sick.size}
+    assert {int(row.sum()) for row in weights} == {int(pair.patients.max()) + 1}
+    for place, row in enumerate(weights):
+        drawn = np.concatenate([np.repeat(np.flatnonzero(pair.patients == n), k) for n, k in enumerate(row)])
+        for line, target in zip(found, (0.95, 0.9), strict=True):
+            below = [
+                np.count_nonzero(
+                    columns[drawn, c] < select_threshold(columns[drawn, c], labels[drawn], target)
+                )
+                for c in (0, 1)
+            ]
+            assert line[place] == pytest.approx((below[0] - below[1]) / drawn.size, abs=1e-15)
+
+
+def test_correlated_cases_of_a_patient_widen_the_interval() -> None:
+    """Copies of cases say nothing new: three of each leave the interval of the patients where it was."""
+    single = cohort(100, 500, seed=2)
+    columns = np.concatenate([single.positives, single.negatives])
+    labels = np.repeat([1, 0], [100, 500])
+    alone, copied = np.arange(600), np.repeat(np.arange(600), 3)
+    pair = make_pair(columns[copied, 0], columns[copied, 1], labels[copied], patients=copied)
+    (found,) = patient_intervals(pair, [0.9], 2_000, seed=0)
+    (expected,) = difference_intervals(single, [10], 2_000, seed=0)
+    (naive,) = difference_intervals(make_pair(*columns[copied].T, labels[copied]), [30], 2_000, seed=0)
+    assert found is not None
+    assert expected is not None
+    assert naive is not None
+    width = expected.high - expected.low
+    assert found.high - found.low == pytest.approx(width, rel=0.15)
+    assert naive.high - naive.low < 0.75 * width
+    assert make_pair(*columns.T, labels, alone).patients is None  # one case each: nothing changes
+
+
+def test_an_interval_needs_positives_of_three_patients_below() -> None:
+    labels = np.repeat([1, 0], [40, 200])
+    scores = np.random.default_rng(0).normal(size=(2, 240))
+    scores[:, :4] = -9.0 - np.arange(4)  # below every other score
+    two = np.concatenate([[0, 0, 1, 1], np.arange(2, 238)])
+    assert patient_intervals(make_pair(*scores, labels, two), [0.9], 200, seed=0) == [None]
+    three = np.concatenate([[0, 0, 1, 2], np.arange(3, 239)])
+    assert patient_intervals(make_pair(*scores, labels, three), [0.9], 200, seed=0) != [None]
+
+
+def test_incomplete_cases_count_in_the_denominator_alone() -> None:
+    pair = cohort(100, 500, seed=5)
+    columns = np.concatenate([pair.positives, pair.negatives])
+    labels = np.repeat([1, 0], [100, 500])
+    more = np.concatenate([columns, [[np.nan, 0.3], [0.1, np.nan], [np.nan, np.nan], [np.nan, -9.0]]])
+    padded = make_pair(*more.T, np.concatenate([labels, [1, 0, 0, 1]]))
+    assert (padded.complete, padded.incomplete, padded.cases) == (600, 4, 604)
+    (found,), (expected,) = (resampled_differences(item, [5], 300, seed=0) for item in (padded, pair))
+    np.testing.assert_allclose(found * 604, expected * 600, rtol=0, atol=1e-9)
+    (of_patients,) = patient_differences(padded, [0.95], 300, seed=0)
+    (without,) = patient_differences(pair, [0.95], 300, seed=0)
+    np.testing.assert_allclose(of_patients * 604, without * 600, rtol=0, atol=1e-9)

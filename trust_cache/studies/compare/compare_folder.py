@@ -9,17 +9,31 @@ from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import to_markdown
 from trust_cache.figures.comparison_figures import DrawnDifference, comparison_figure
 from trust_cache.figures.figure import Figure, figure_files
-from trust_cache.studies.compare.comparison_results import SCHEMA, Comparison, Contrast
-from trust_cache.studies.compare.verdicts import all_tables
+from trust_cache.studies.compare.compare_tables import all_tables
+from trust_cache.studies.compare.comparison_results import (
+    SCHEMA,
+    AurocContrast,
+    Comparison,
+    Contrast,
+    IncompleteCase,
+)
 
 COMPARE = "compare.json"
-OWN = frozenset({COMPARE, "compare.csv", "table.md", "compare.svg", "compare.png"})
+AUROCS, INCOMPLETE = "aurocs.csv", "incomplete.csv"
+OWN = frozenset({COMPARE, "compare.csv", AUROCS, INCOMPLETE, "table.md", "compare.svg", "compare.png"})
 CSV_COLUMNS = (
     "reference", "other", "target", "dismissal_reference", "dismissal_other", "difference", "low", "high",
-    "p", "p_adjusted", "verdict", "trainings", "training_lowest", "training_highest",
-    "training_standard_deviation", "training_same_sign", "split_q05", "split_q50", "split_q95",
-    "split_opposite_share", "missed_share_reference", "missed_share_other",
+    "p", "p_adjusted", "verdict", "margin", "not_inferior", "incomplete", "incomplete_positives",
+    "trainings", "training_lowest", "training_highest", "training_standard_deviation", "training_same_sign",
+    "training_chance", "split_q05", "split_q50", "split_q95", "split_opposite_share",
+    "missed_share_reference", "missed_share_other",
 )  # fmt: skip
+AUROC_COLUMNS = (
+    "reference", "other", "cases", "positives", "auroc_reference", "auroc_other", "difference", "low", "high",
+    "p", "p_adjusted", "verdict", "trainings", "training_lowest", "training_highest",
+    "training_standard_deviation", "training_same_sign", "training_chance",
+)  # fmt: skip
+_INCOMPLETE_COLUMNS = IncompleteCase.__struct_fields__
 
 
 def write_comparison(comparison: Comparison, out: Path) -> Path | None:
@@ -37,13 +51,24 @@ def read_comparison(folder: Path) -> Comparison:
 
 def render(comparison: Comparison) -> dict[str, bytes]:
     """Return the files of the folder by name."""
-    notes = (*(item.sentence for item in comparison.contrasts), *comparison.warnings)
-    return {
+    notes = (*sentences(comparison), *comparison.warnings)
+    incomplete = [item.as_document() for item in comparison.incomplete_cases]
+    listed = {INCOMPLETE: write_rows(_INCOMPLETE_COLUMNS, incomplete, neutral=True)} if incomplete else {}
+    return listed | {
         COMPARE: json_bytes(comparison.as_document()),
         "compare.csv": write_rows(CSV_COLUMNS, (_row(comparison, item) for item in comparison.contrasts)),
+        AUROCS: write_rows(
+            AUROC_COLUMNS, (_auroc_row(comparison, item) for item in comparison.auroc_contrasts)
+        ),
         "table.md": to_markdown(all_tables(comparison), notes, comparison.limits).encode(),
         **figure_files(draw_comparison(comparison), "compare"),
     }
+
+
+def sentences(comparison: Comparison) -> tuple[str, ...]:
+    """Return every comparison in plain words: dismissal first, then AUROCs."""
+    of_aurocs = (item.sentence for item in comparison.auroc_contrasts)
+    return (*(item.sentence for item in comparison.contrasts), *of_aurocs)
 
 
 def draw_comparison(comparison: Comparison) -> Figure:
@@ -71,10 +96,18 @@ def draw_comparison(comparison: Comparison) -> Figure:
 def _row(comparison: Comparison, item: Contrast) -> dict[str, object]:
     standings = [entry for entry in comparison.standings if entry.target == item.target]
     missed = {entry.configuration: entry.resplits_missed_share for entry in standings}
-    training = {} if item.training_noise is None else item.training_noise.as_document()
     split = {} if item.split_noise is None else item.split_noise.as_document()
-    noise = {f"training_{name}": value for name, value in training.items()}
-    noise |= {f"split_{name}": value for name, value in split.items()}
+    noise = _training(item) | {f"split_{name}": value for name, value in split.items()}
     shares = {"missed_share_reference": missed[item.reference], "missed_share_other": missed[item.other]}
     row = item.as_document() | noise | shares | {"trainings": comparison.repeats}
     return {name: row.get(name) for name in CSV_COLUMNS}
+
+
+def _auroc_row(comparison: Comparison, item: AurocContrast) -> dict[str, object]:
+    row = item.as_document() | _training(item) | {"trainings": comparison.repeats}
+    return {name: row.get(name) for name in AUROC_COLUMNS}
+
+
+def _training(item: Contrast | AurocContrast) -> dict[str, object]:
+    noise = {} if item.training_noise is None else item.training_noise.as_document()
+    return {f"training_{name}": value for name, value in noise.items()}

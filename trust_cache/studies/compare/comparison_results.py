@@ -5,6 +5,8 @@ from typing import Literal
 from trust_cache.base.documents import Document
 from trust_cache.base.errors import InputError, check_least
 from trust_cache.certificate.certification import check_targets
+from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.protocol import PAPER, Protocol
 
 SCHEMA = 1
 ALPHA = 0.05  # the chance of a false alarm among all comparisons, after Holm's adjustment
@@ -12,6 +14,7 @@ LEVEL = 0.95  # of the intervals
 RESOLVED_FROM = 3  # positives below a threshold; the bootstrap of fewer is that of a sample minimum
 _FEWEST = 200  # a 95 % interval needs its 2.5 % tails, a p-value its resolution
 _MOST = 1_000_000
+_ALL_POINTS = 100
 
 
 class CompareSettings(Document, frozen=True, kw_only=True):
@@ -23,6 +26,9 @@ class CompareSettings(Document, frozen=True, kw_only=True):
     swaps: int = 2_000
     seed: int = 0
     resplits: int = 200
+    margin_points: float = 1.0  # of non-inferiority, in percentage points of dismissal
+    protocol: Protocol = PAPER
+    patient: str = PATIENT  # the column of patients, where the scores have one
     alpha: float = ALPHA
     level: float = LEVEL
     resolvable_from: int = RESOLVED_FROM
@@ -35,6 +41,11 @@ class CompareSettings(Document, frozen=True, kw_only=True):
                 raise InputError(f"{name}: expected {_FEWEST} to {_MOST:,}, found {number}")
         for name in ("seed", "resplits"):
             check_least(name, getattr(self, name))
+        if not 0 < self.margin_points < _ALL_POINTS:
+            raise InputError(
+                f"margin_points: expected percentage points above 0 and below {_ALL_POINTS}, found"
+                f" {self.margin_points:g}"
+            )
         for name, constant in (("alpha", ALPHA), ("level", LEVEL), ("resolvable_from", RESOLVED_FROM)):
             if getattr(self, name) != constant:
                 raise InputError(f"{name}: expected {constant}, found {getattr(self, name)}")
@@ -51,6 +62,8 @@ class Standing(Document, frozen=True, kw_only=True):
     tau: float
     cases: int
     positives: int
+    incomplete: int  # cases that do not fulfil the protocol: reviewed, and not in recall
+    incomplete_positives: int
     dismissed: int
     positives_dismissed: int
     dismissal: float
@@ -74,6 +87,7 @@ class TrainingNoise(Document, frozen=True, kw_only=True):
     highest: float
     standard_deviation: float
     same_sign: int  # repeats whose difference has the run's own sign
+    chance: float  # that equal configurations have one sign in all repeats: one half for each repeat but one
 
 
 class SplitNoise(Document, frozen=True, kw_only=True):
@@ -83,6 +97,15 @@ class SplitNoise(Document, frozen=True, kw_only=True):
     q50: float
     q95: float
     opposite_share: float  # splits whose difference has the other sign than the one on all cases
+
+
+class IncompleteCase(Document, frozen=True, kw_only=True):
+    """A case that does not fulfil the protocol in a configuration."""
+
+    configuration: str
+    case_id: str
+    label: int
+    reason: str
 
 
 class Contrast(Document, frozen=True, kw_only=True):
@@ -100,8 +123,32 @@ class Contrast(Document, frozen=True, kw_only=True):
     p_adjusted: float
     verdict: Verdict
     reason: str
+    margin: float  # of non-inferiority, a share of the cases
+    not_inferior: bool | None  # whether `low` is above minus the margin; None: not resolvable
+    incomplete: int  # cases incomplete in either configuration: reviewed in both
+    incomplete_positives: int
     training_noise: TrainingNoise | None  # None: the run has no repeats
     split_noise: SplitNoise | None  # None: no resplits were asked for
+    sentence: str
+
+
+class AurocContrast(Document, frozen=True, kw_only=True):
+    """The case AUROC of the reference against another configuration's, by DeLong's paired test."""
+
+    reference: str
+    other: str
+    cases: int  # complete in both configurations, one of each patient
+    positives: int
+    auroc_reference: float | None  # None, as all that follows: a class has fewer than two cases
+    auroc_other: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_adjusted: float | None  # for the AUROC comparisons of the file
+    verdict: Verdict
+    reason: str
+    training_noise: TrainingNoise | None
     sentence: str
 
 
@@ -109,7 +156,11 @@ class Comparison(
     Document,
     frozen=True,
     kw_only=True,
-    rename={"contrasts": "comparisons", "standings": "configurations"},
+    rename={
+        "contrasts": "comparisons",
+        "standings": "configurations",
+        "auroc_contrasts": "auroc_comparisons",
+    },
 ):
     """Everything that a comparison found: compare.json, and what `compare --json` prints."""
 
@@ -117,9 +168,12 @@ class Comparison(
     reference: str
     cases: int
     positives: int
+    patients: int
     repeats: int  # trainings, the run itself included
     contrasts: tuple[Contrast, ...]
+    auroc_contrasts: tuple[AurocContrast, ...]
     standings: tuple[Standing, ...]
+    incomplete_cases: tuple[IncompleteCase, ...]
     settings: CompareSettings
     kind: str  # external, out-of-fold or unknown
     scores_sha256: str

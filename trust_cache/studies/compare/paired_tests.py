@@ -5,6 +5,9 @@ drawn. Thresholds come from the positives' weights. Given both thresholds, the n
 (below the first alone, below the second alone, the rest), and their resampled counts are multinomial with
 the observed shares of the cells. So no negative is copied, and the cost of a resample depends on the
 positives alone. The test exchanges the two columns' ranks within random cases.
+
+A case that is incomplete in either column is reviewed in both: it counts in the number of cases and nowhere
+else. Where patients have several cases, whole patients are resampled and exchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.statistics.auroc import twice_below
-from trust_cache.statistics.thresholds import checked_columns, threshold_allowing
+from trust_cache.statistics.thresholds import checked_columns, exact_share, threshold_allowing
 from trust_cache.studies.compare.comparison_results import LEVEL, RESOLVED_FROM
 
 Floats = NDArray[np.float64]
@@ -24,15 +27,22 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two columns of scores by class, positives first; a row is one case."""
+    """Two columns of scores by class, positives first; a row is one complete case."""
 
     positives: Floats  # [case, 2]
     negatives: Floats
+    incomplete: int = 0  # cases without a score in either column: reviewed in both
+    patients: Integers | None = None  # of the complete cases, positives first; None: each case has its own
+
+    @property
+    def complete(self) -> int:
+        """The number of cases with both scores."""
+        return len(self.positives) + len(self.negatives)
 
     @property
     def cases(self) -> int:
         """The number of cases."""
-        return len(self.positives) + len(self.negatives)
+        return self.complete + self.incomplete
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,27 @@ class Pooled:
     positives_dismissed: int
 
 
-def make_pair(first: Sequence[float] | Floats, second: Sequence[float] | Floats, labels: Integers) -> Pair:
-    """Pair two columns of scores; there must be positives."""
-    columns = [checked_columns(column, labels) for column in (first, second)]
+def make_pair(
+    first: Sequence[float] | Floats,
+    second: Sequence[float] | Floats,
+    labels: Integers,
+    patients: Integers | None = None,
+) -> Pair:
+    """Pair two columns of scores, NaN for an incomplete case; there must be complete positives."""
+    both = np.stack([np.asarray(column, dtype=np.float64) for column in (first, second)], axis=1)
+    complete = ~np.isnan(both).any(axis=1)
+    classes = np.asarray(labels)[complete]
+    columns = [checked_columns(column, classes) for column in both[complete].T]
     positive = columns[0][1]
     if not np.any(positive):
-        raise InputError("labels: expected at least one positive, found none")
-    both = np.stack([values for values, _ in columns], axis=1)
-    return Pair(both[positive], both[~positive])
+        raise InputError("labels: expected at least one complete positive, found none")
+    kept = np.stack([values for values, _ in columns], axis=1)
+    numbers = None
+    if patients is not None:
+        members = patients[complete]
+        _, numbers = np.unique(np.concatenate([members[positive], members[~positive]]), return_inverse=True)
+        numbers = None if numbers.max() + 1 == numbers.size else numbers
+    return Pair(kept[positive], kept[~positive], int(np.count_nonzero(~complete)), numbers)
 
 
 def dismiss(positives: Floats, negatives: Floats, misses: int) -> Pooled:
@@ -92,19 +115,87 @@ def difference_intervals(
     pair: Pair, misses: Sequence[int], resamples: int, seed: int
 ) -> list[DifferenceInterval | None]:
     """Return the percentile interval at each number of allowed misses; None: not resolvable."""
-    tails = (0.5 * (1.0 - LEVEL), 0.5 * (1.0 + LEVEL))
     rows = resampled_differences(pair, misses, resamples, seed)
     return [
-        DifferenceInterval(*(float(end) for end in np.quantile(differences, tails)))
-        if resolvable(pair, allowed)
-        else None
+        _percentiles(differences) if resolvable(pair, allowed) else None
         for differences, allowed in zip(rows, misses, strict=True)
     ]
 
 
+def _percentiles(differences: Floats) -> DifferenceInterval:
+    tails = (0.5 * (1.0 - LEVEL), 0.5 * (1.0 + LEVEL))
+    return DifferenceInterval(*(float(end) for end in np.quantile(differences, tails)))
+
+
 def resolvable(pair: Pair, misses: int) -> bool:
-    """Return whether enough positives are below both thresholds."""
-    return all(column.positives_dismissed >= RESOLVED_FROM for column in _dismiss_both(pair, misses))
+    """Return whether enough positives are below both thresholds, of as many patients."""
+    for column in (0, 1):
+        scores = pair.positives[:, column]
+        below = scores < threshold_allowing(scores, misses)
+        units = below.nonzero()[0] if pair.patients is None else pair.patients[: below.size][below]
+        if np.unique(units).size < RESOLVED_FROM:
+            return False
+    return True
+
+
+def patient_intervals(
+    pair: Pair, targets: Sequence[float], resamples: int, seed: int
+) -> list[DifferenceInterval | None]:
+    """Return the percentile interval at each target from resamples of whole patients; None: not resolvable.
+
+    The patients with a positive case and the others are resampled separately. A resample has its own number
+    of positives, hence of allowed misses, and its own number of cases.
+    """
+    rows = patient_differences(pair, targets, resamples, seed)
+    return [
+        _percentiles(differences)
+        if resolvable(pair, int(_allowed(np.array([len(pair.positives)]), target)[0]))
+        else None
+        for differences, target in zip(rows, targets, strict=True)
+    ]
+
+
+def patient_differences(pair: Pair, targets: Sequence[float], resamples: int, seed: int) -> Floats:
+    """Return the difference in dismissal over resamples of whole patients: [target, resample]."""
+    numbers = np.arange(pair.complete) if pair.patients is None else pair.patients
+    positives = len(pair.positives)
+    parts = []
+    for weights in patient_weights(numbers, positives, resamples, seed):
+        of_cases = weights[:, numbers]
+        drawn, others = of_cases[:, :positives], of_cases[:, positives:]
+        cases = of_cases.sum(axis=1) + pair.incomplete
+        rows = []
+        for target in targets:
+            misses = _allowed(drawn.sum(axis=1), target)
+            counts = []
+            for column in (0, 1):
+                taus, missed = weighted_thresholds(pair.positives[:, column], drawn, misses)
+                below = pair.negatives[:, column] < taus[:, np.newaxis]
+                counts.append(missed + np.where(below, others, 0).sum(axis=1))
+            rows.append((counts[0] - counts[1]) / cases)
+        parts.append(rows)
+    return np.concatenate(parts, axis=1)
+
+
+def patient_weights(numbers: Integers, positives: int, resamples: int, seed: int) -> Iterator[Integers]:
+    """Yield how often each patient is drawn in each resample: [resample, patient], in parts."""
+    generator = _generator(seed, 4)
+    with_positive = np.zeros(int(numbers.max()) + 1, dtype=np.bool_)
+    with_positive[numbers[:positives]] = True
+    step = max(1, _WEIGHTS_AT_ONCE // numbers.size)
+    for start in range(0, resamples, step):
+        weights = np.empty((min(step, resamples - start), with_positive.size), dtype=np.int64)
+        for stratum in (with_positive, ~with_positive):
+            size = int(np.count_nonzero(stratum))
+            if size:
+                weights[:, stratum] = generator.multinomial(size, np.full(size, 1.0 / size), len(weights))
+        yield weights
+
+
+def _allowed(positives: Integers, target: float) -> Integers:
+    """Return the allowed misses of each number of positives, exactly (`thresholds.allowed_misses`)."""
+    missed = 1 - exact_share(target)
+    return np.asarray(positives * missed.numerator // missed.denominator)
 
 
 def resampled_differences(pair: Pair, misses: Sequence[int], resamples: int, seed: int) -> Floats:
@@ -130,12 +221,12 @@ def resample_weights(cases: int, resamples: int, seed: int) -> Iterator[Integers
         yield generator.multinomial(cases, np.full(cases, 1.0 / cases), size=size)
 
 
-def weighted_thresholds(scores: Floats, weights: Integers, misses: int) -> tuple[Floats, Integers]:
+def weighted_thresholds(scores: Floats, weights: Integers, misses: int | Integers) -> tuple[Floats, Integers]:
     """Return the largest threshold of each resample that dismisses at most `misses`, and its misses."""
     order = np.argsort(scores, kind="stable")
     ordered = scores[order]
     cumulative = np.cumsum(weights[:, order], axis=1)
-    taus = ordered[np.count_nonzero(cumulative <= misses, axis=1)]
+    taus = ordered[np.count_nonzero(cumulative <= np.reshape(misses, (-1, 1)), axis=1)]
     first_equal = np.searchsorted(ordered, taus, side="left")  # equal scores stay above together
     before = cumulative[np.arange(len(weights)), first_equal - 1]
     return taus, np.where(first_equal > 0, before, 0)
@@ -193,15 +284,20 @@ class Contest:
 
 
 def swap_test(pair: Pair, misses: Sequence[int], swaps: int, seed: int) -> list[float]:
-    """Return a two-sided p-value for each number of allowed misses: (1 + as extreme) / (1 + swaps)."""
+    """Return a two-sided p-value for each number of allowed misses: (1 + as extreme) / (1 + swaps).
+
+    All cases of a patient are exchanged together.
+    """
     observed = [abs(excess(pair, allowed)) for allowed in misses]
     extreme = [0] * len(misses)
     bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(1,)))
     ranks = midranks(pair)
     positive = ranks[:, : len(pair.positives)]
     contests = [make_contest(ranks, len(pair.positives), allowed) for allowed in misses]
+    units = pair.complete if pair.patients is None else int(pair.patients.max()) + 1
     for start in range(0, swaps, SWAPS_AT_ONCE):
-        masks = draw_masks(bits, min(SWAPS_AT_ONCE, swaps - start), pair.cases)
+        masks = draw_masks(bits, min(SWAPS_AT_ONCE, swaps - start), units)
+        masks = masks if pair.patients is None else masks[:, pair.patients]
         for index, contest in enumerate(contests):
             found = swapped_excess(contest, positive, masks)
             extreme[index] += int(np.count_nonzero(np.abs(found) >= observed[index]))
@@ -238,7 +334,7 @@ def swapped_excess(contest: Contest, positive: Ranks, masks: Masks) -> Integers:
 
 
 def draw_masks(bits: np.random.PCG64, masks: int, cases: int) -> Masks:
-    """Mark each case with chance one half, from raw bits, which numpy keeps stable between versions."""
+    """Mark each case or patient with chance one half, from raw bits, which numpy keeps stable."""
     words = -(-cases // _BITS)
     raw = np.asarray(bits.random_raw(masks * words), dtype="<u8").view(np.uint8).reshape(masks, -1)
     return np.unpackbits(raw, axis=1, count=cases, bitorder="little").astype(np.bool_)

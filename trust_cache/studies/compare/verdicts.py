@@ -1,14 +1,14 @@
-"""Verdicts on differences, and the sentences, limits and tables that report them."""
+"""Verdicts on differences, and the sentences and limits that report them."""
 
 import math
+from collections.abc import Callable
 
-from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
+from trust_cache.base.text_tables import percent, whole_percent
+from trust_cache.statistics.auroc import PairedAurocs
 from trust_cache.statistics.thresholds import exact_share
 from trust_cache.studies.compare.comparison_results import (
     ALPHA,
     RESOLVED_FROM,
-    Comparison,
-    Contrast,
     Standing,
     TrainingNoise,
     Verdict,
@@ -23,6 +23,10 @@ _KINDS = {
     ),
     "unknown": "The statement is about these scores' models on further cases, as if they never saw these.",
 }
+_PATIENTS = (
+    "Some patients have several cases here. Swaps and resamples take whole patients, and the AUROCs use one"
+    " case of each, drawn at random."
+)
 
 
 def points(share: float) -> str:
@@ -37,18 +41,23 @@ def p_value(p: float) -> str:
 
 
 def judge(
-    reference: Standing, other: Standing, interval: DifferenceInterval | None, p_adjusted: float
+    reference: Standing,
+    other: Standing,
+    interval: DifferenceInterval | None,
+    p_adjusted: float,
+    noise: TrainingNoise | None,
 ) -> tuple[Verdict, str]:
-    """Return the verdict and its reason; different needs the adjusted test and the interval.
+    """Return the verdict and its reason; different needs the adjusted test, the interval and every training.
 
     The test alone finds columns that are not exchangeable, also where their dismissal at this recall is
-    the same (curves that cross); the interval alone is not adjusted for the number of comparisons.
+    the same (curves that cross); the interval alone is not adjusted for the number of comparisons. Both are
+    about these trained models: a difference whose sign changes with the seed is one of seeds.
     """
     rejected = p_adjusted <= ALPHA
     if interval is None:
         return "not resolvable", _too_few(reference, other)
     if rejected and interval.excludes_zero:
-        return "different", "the interval excludes zero and the adjusted test rejects"
+        return _over_trainings("the interval excludes zero and the adjusted test rejects", noise)
     if rejected:
         return "cannot tell", (
             "the test finds the two score columns different, but the interval of the dismissal at this"
@@ -62,10 +71,36 @@ def judge(
     return "cannot tell", "the interval includes zero and the adjusted test does not reject"
 
 
+def judge_auroc(
+    found: PairedAurocs | None, p_adjusted: float | None, noise: TrainingNoise | None
+) -> tuple[Verdict, str]:
+    """Return the verdict on a difference of AUROCs and its reason."""
+    if found is None or p_adjusted is None:
+        return "not resolvable", "a class has fewer than two complete cases"
+    if p_adjusted <= ALPHA:
+        return _over_trainings("the adjusted test rejects", noise)
+    return "cannot tell", "the adjusted test does not reject"
+
+
+def _over_trainings(reason: str, noise: TrainingNoise | None) -> tuple[Verdict, str]:
+    """Return the verdict on a difference that the cases show, by its sign in every training."""
+    if noise is None:
+        return "different", f"{reason}; training noise was not looked at"
+    held = f"the sign holds in {noise.same_sign} of {len(noise.differences)} trainings"
+    if noise.same_sign == len(noise.differences):
+        return "different", f"{reason}, and {held}"
+    return "cannot tell", f"{reason}, but {held}"
+
+
 def _too_few(reference: Standing, other: Standing) -> str:
     fewest = min((reference, other), key=lambda item: item.positives_dismissed)
     allowed = 1 - exact_share(reference.target)
     needed = f"; {math.ceil(RESOLVED_FROM / allowed)} positives would do" if allowed else ""
+    if fewest.positives_dismissed >= RESOLVED_FROM:
+        return (
+            f"the positives below a threshold belong to fewer than {RESOLVED_FROM} patients, and an interval"
+            f" needs {RESOLVED_FROM}"
+        )
     return (
         f"{fewest.positives_dismissed} of {fewest.positives} positives are below the threshold of"
         f" {fewest.configuration}, and an interval needs {RESOLVED_FROM}{needed}"
@@ -80,6 +115,7 @@ def sentence(
     compared: int,
     verdict: Verdict,
     noise: TrainingNoise | None,
+    margin: float,
 ) -> str:
     """Return one comparison in plain words."""
     difference = (reference.dismissed - other.dismissed) / reference.cases
@@ -90,123 +126,116 @@ def sentence(
         f" {other.configuration} ({percent(reference.dismissal)} against {percent(other.dismissal)}"
         f" of {reference.cases:,} cases)"
     )
-    test = f"p = {p_value(p_adjusted)}"
-    if compared > 1:
-        test += f" after adjustment for {compared} comparisons"
+    test = _test_words(p_adjusted, compared)
     if interval is None:
         middle = (
             f", but these data have too few positives to say more: {_too_few(reference, other)} ({test})."
         )
     else:
         found = f"95 % interval {points(interval.low)} to {points(interval.high)} points, {test}"
-        middle = (
-            f"; the difference is real on cases like these: {found}."
-            if verdict == "different"
-            else f", but the data cannot tell whether that is a real difference: {found}."
+        middle = _verdict_words(verdict, found, noise, shown=interval.excludes_zero and p_adjusted <= ALPHA)
+        middle += _margin_words(interval, margin, noise)
+    return start + middle + _noise_words(verdict, noise, points, " points")
+
+
+def auroc_sentence(
+    names: tuple[str, str],
+    found: PairedAurocs | None,
+    p_adjusted: float | None,
+    compared: int,
+    verdict: Verdict,
+    noise: TrainingNoise | None,
+) -> str:
+    """Return one comparison of AUROCs in plain words."""
+    reference, other = names
+    if found is None or p_adjusted is None:
+        return (
+            f"The case AUROCs of {reference} and {other} cannot be compared: a class has fewer than two"
+            " complete cases."
         )
-    return start + middle + _noise_words(noise)
-
-
-def _noise_words(noise: TrainingNoise | None) -> str:
-    if noise is None:
-        return ""
-    number = len(noise.differences)
+    gap = found.difference.value
+    word = "higher" if gap > 0 else "lower"
+    more = f"{auroc_gap(abs(gap))} {word} than" if gap else "the same as"
+    interval = f"95 % interval {auroc_gap(found.difference.lower)} to {auroc_gap(found.difference.upper)}"
+    words = f"{interval}, {_test_words(p_adjusted, compared)}"
     return (
-        f" Over {number} trainings it ranged from {points(noise.lowest)} to {points(noise.highest)} points"
-        f" (training noise; {noise.same_sign} of {number} have the first one's sign)."
+        f"The case AUROC of {reference} is {more} that of {other} ({found.first:.4f} against"
+        f" {found.second:.4f})"
+        + _verdict_words(verdict, words, noise, shown=p_adjusted <= ALPHA)
+        + _noise_words(verdict, noise, auroc_gap, "")
     )
 
 
-def limits(kind: str, repeats: int) -> tuple[str, ...]:
-    """Return what a comparison does not say, for scores of this kind."""
+def auroc_gap(difference: float) -> str:
+    """Write a difference of AUROCs: 0.0123, -0.0040."""
+    written = f"{difference:.4f}"
+    return "0.0000" if written == "-0.0000" else written
+
+
+def _test_words(p_adjusted: float, compared: int) -> str:
+    test = f"p = {p_value(p_adjusted)}"
+    return f"{test} after adjustment for {compared} comparisons" if compared > 1 else test
+
+
+def _verdict_words(verdict: Verdict, found: str, noise: TrainingNoise | None, *, shown: bool) -> str:
+    """Say what the verdict is; `shown` is whether the cases alone show a difference."""
+    if verdict == "different":
+        return f"; the difference is real on cases like these: {found}."
+    if shown and noise is not None:
+        return f"; these trained models differ ({found}), but training again changes the sign."
+    return f", but the data cannot tell whether that is a real difference: {found}."
+
+
+def _margin_words(interval: DifferenceInterval, margin: float, noise: TrainingNoise | None) -> str:
+    number = f"{100 * margin:g}"
+    width = f"{number} point" if number == "1" else f"{number} points"
+    if interval.low <= -margin:
+        return f" Non-inferiority at a margin of {width} is not shown."
+    if noise is None or (kept := trainings_above(noise, margin)) == len(noise.differences):
+        return f" It is not inferior at a margin of {width}."
+    return (
+        f" By this training's interval it is not inferior at a margin of {width}, but only {kept} of"
+        f" {len(noise.differences)} trainings are above that margin."
+    )
+
+
+def trainings_above(noise: TrainingNoise, margin: float) -> int:
+    """Count the trainings whose difference is above minus the margin."""
+    return sum(difference > -margin for difference in noise.differences)
+
+
+def _noise_words(
+    verdict: Verdict, noise: TrainingNoise | None, write: Callable[[float], str], unit: str
+) -> str:
+    if noise is None:
+        missing = " Training noise was not looked at: there is one training (`fit-heads --repeats 5`)."
+        return missing if verdict == "different" else ""
+    number = len(noise.differences)
+    return (
+        f" Over {number} trainings it ranged from {write(noise.lowest)} to {write(noise.highest)}{unit}"
+        f" (training noise); the sign held in {noise.same_sign} of {number}, where equal configurations keep"
+        f" it in all {number} with a chance of {percent(noise.chance, 1)}."
+    )
+
+
+def limits(kind: str, repeats: int, *, patients: bool = False) -> tuple[str, ...]:
+    """Return what a comparison does not say, for scores of this kind; `patients` have several cases."""
     noise = (
         f"Training noise is seen over {repeats} trainings. It is a spread, not a confidence interval, and"
         " is never divided by the root of their number."
         if repeats > 1
-        else "Training noise is unknown: there is one training. `fit-heads --repeats 5` shows it."
+        else "Training noise was not looked at: there is one training. `fit-heads --repeats 5` shows it. A"
+        " verdict from one training is about these trained models."
     )
     return (
+        *((_PATIENTS,) if patients else ()),
         "The difference is in the share dismissed at the same recall, with threshold and dismissal on the"
         " same cases. It is not a certificate: `certify` bounds the cancer rate among the dismissed.",
         _KINDS[kind],
         noise,
         "A single search/evaluation split adds noise, usually more than the difference: do not judge"
         " configurations by the table of one split.",
-        "No detected difference is no proof of equality: see how wide the interval is.",
-    )
-
-
-def all_tables(comparison: Comparison) -> list[Table]:
-    """Return one row per comparison, then one row per configuration and target."""
-    header = (
-        "Configuration", "Recall", "τ", "Dismissed", "Positives dismissed", "Dismissal",
-        "Over trainings", "Splits that miss the target", "Expected by the Beta-binomial law",
-    )  # fmt: skip
-    rows = tuple(map(_standing_row, comparison.standings))
-    title = "Each configuration, threshold and dismissal on all cases"
-    return [_contrast_table(comparison), Table(title, header, rows)]
-
-
-def _contrast_table(comparison: Comparison) -> Table:
-    settings = comparison.settings
-    title = (
-        f"{comparison.reference} minus each other configuration, in points of dismissal at the same recall:"
-        f" {comparison.cases:,} cases, {comparison.positives:,} positive"
-    )
-    header = (
-        "Other", "Recall", "Difference", "95 % interval", "p", "p adjusted", "Verdict",
-        "Over trainings", "Over single splits (5-95 %)",
-    )  # fmt: skip
-    parts = [
-        f"Interval: {settings.resamples:,} resamples within class. p: {settings.swaps:,} random swaps of the"
-        " two configurations' ranks within cases; adjusted by Holm's method for"
-        f" {len(comparison.contrasts)} comparisons. different: adjusted p at most {ALPHA} and no zero in the"
-        " interval."
-    ]
-    if comparison.repeats > 1:
-        parts.append(f"Over trainings: lowest to highest of {comparison.repeats} repeats.")
-    if settings.resplits:
-        parts.append(
-            f"Over single splits: of {settings.resplits} search/evaluation splits, with the share that has"
-            " the opposite sign."
-        )
-    rows = tuple(_contrast_row(item) for item in comparison.contrasts)
-    return Table(title, header, rows, " ".join(parts))
-
-
-def _contrast_row(item: Contrast) -> tuple[str, ...]:
-    interval = (
-        "not resolvable"
-        if item.low is None or item.high is None
-        else f"{points(item.low)} to {points(item.high)}"
-    )
-    trainings, splits = item.training_noise, item.split_noise
-    return (
-        item.other,
-        whole_percent(item.target),
-        points(item.difference),
-        interval,
-        p_value(item.p),
-        p_value(item.p_adjusted),
-        item.verdict,
-        NO_NUMBER if trainings is None else f"{points(trainings.lowest)} to {points(trainings.highest)}",
-        NO_NUMBER
-        if splits is None
-        else f"{points(splits.q05)} to {points(splits.q95)} ({percent(splits.opposite_share, 0)} opposite)",
-    )
-
-
-def _standing_row(item: Standing) -> tuple[str, ...]:
-    several = len(item.repeats) > 1
-    missed = f"{item.resplits_missed} of {item.resplits} ({percent(item.resplits_missed_share, 0)})"
-    return (
-        item.configuration,
-        whole_percent(item.target),
-        f"{item.tau:.6g}",
-        f"{item.dismissed:,} of {item.cases:,}",
-        f"{item.positives_dismissed:,} of {item.positives:,}",
-        percent(item.dismissal),
-        f"{percent(min(item.repeats), 1)} to {percent(max(item.repeats), 1)}" if several else NO_NUMBER,
-        missed if item.resplits else NO_NUMBER,
-        percent(item.resplits_missed_expected, 0),
+        "No detected difference is no proof of equality: see how wide the interval is. Non-inferiority means"
+        " something only for a margin chosen before seeing the result; it is not adjusted for the number of"
+        " comparisons.",
     )
