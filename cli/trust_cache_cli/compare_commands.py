@@ -93,7 +93,7 @@ def compare(
             seed=seed,
             resplits=resplits,
             margin_points=margin_points,
-            protocol=protocol,
+            protocol=protocol or "paper",
             patient=patient,
             advance=shown.advance,
         )

@@ -53,13 +53,13 @@ def draw_split(cohort: Cohort, seed: int, *, resplit: int | None = None) -> Spli
     """Draw a stratified split: ceil(20 %) of the patients for search, with all their cases."""
     search = draw_search(cohort.labels, seed, patients=cohort.patients, resplit=resplit)
     origin = f"seed {seed}" if resplit is None else f"seed {seed}, resplit {resplit}"
-    split = Split(cohort.case_ids, search, _draw(cohort, seed, resplit), origin)
+    split = Split(cohort.case_ids, search, draw_independent(cohort, seed, resplit), origin)
     if resplit is None:
         _check_parts(cohort, split)
     return split
 
 
-def _draw(cohort: Cohort, seed: int, resplit: int | None = None) -> NDArray[np.bool_]:
+def draw_independent(cohort: Cohort, seed: int, resplit: int | None = None) -> NDArray[np.bool_]:
     """Draw one case of each patient."""
     everyone = np.ones(cohort.cases, dtype=np.bool_)
     if not cohort.repeated_patients:
@@ -85,7 +85,7 @@ def read_split(path: Path, cohort: Cohort, seed: int = 0) -> tuple[Split, list[s
     used = rows_of_cases(table, cohort.case_ids, path, of="scores", what="split")
     search = (used["part"] == _SEARCH).to_numpy()
     aside = (used["part"] == _SET_ASIDE).to_numpy()
-    drawn = _draw(cohort, seed)
+    drawn = draw_independent(cohort, seed)
     if np.any(aside):
         drawn = np.where(search, drawn, ~aside)
     split = Split(cohort.case_ids, search, drawn, str(path))

@@ -11,8 +11,9 @@ from trust_cache.base.errors import InputError
 from trust_cache.certificate.points import Terms
 from trust_cache.certificate.resplits import Resplit, Spread, certify_resplits, summarise
 from trust_cache.certificate.score_table import Cohort
+from trust_cache.certificate.split import draw_independent
 from trust_cache.statistics.auroc import PairedAurocs, auroc, compare_aurocs
-from trust_cache.statistics.stratified_draws import draw_one_per_patient, random_keys, search_sizes
+from trust_cache.statistics.stratified_draws import search_sizes
 from trust_cache.statistics.thresholds import allowed_misses
 from trust_cache.studies.compare.comparison_results import (
     LEVEL,
@@ -37,7 +38,6 @@ from trust_cache.studies.compare.verdicts import auroc_sentence, judge, judge_au
 
 _LOG = logging.getLogger(__name__)
 TERMS = Terms(rule="recall", delta=0.01, compared=1)  # of the resplits, whose bounds are not used here
-_DRAWN = (3, 0)  # the stream of random keys by which `certificate.split` draws one case per patient
 
 
 @dataclass(frozen=True)
@@ -271,10 +271,7 @@ def find_auroc_contrasts(
     DeLong's test needs independent cases: one of each patient, the same draw as in the certificate's split.
     """
     pairs = _pairs(trainings, reference)
-    drawn = np.ones(trainings.cohort.cases, dtype=np.bool_)
-    if trainings.cohort.repeated_patients:
-        keys = random_keys(trainings.cohort.cases, settings.seed, *_DRAWN)
-        drawn = draw_one_per_patient(trainings.cohort.patients, drawn, keys)
+    drawn = draw_independent(trainings.cohort, settings.seed)
     found = []
     for pair in pairs:
         chosen = drawn & pair.cohort.complete(0)
