@@ -104,6 +104,9 @@ def details_table(certification: Certification) -> Table:
         f" limit of {_limit_words(certification)}. Rule {settings.rule}: {RULES[settings.rule].promise}."
         f" Protocol {settings.protocol.name}."
     )
+    first = certification.points[0]
+    if first.set_aside:
+        legend += f" Bounds use one case of each of the {first.patients:,} patients."
     title = f"Operating points in detail (threshold rule: {settings.rule})"
     return Table(title, header, tuple(rows), legend)
 

@@ -160,7 +160,7 @@ def find_problems(
     for row, case, has_score in zip(rows, cases.of_image[chosen].tolist(), scored[chosen], strict=True):
         by_case[case].append(
             CaseImage(
-                row.get("image_id") or "without an id",
+                row.get("image_id") or "(no id)",
                 (row.get("laterality") or "").upper() or None,
                 (row.get("projection") or "").upper() or None,
                 () if has_score else (NO_SCORE,),
