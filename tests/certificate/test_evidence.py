@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.heads.records import seal
 from tests.report.material import make_run
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certified_folder import write_certification
@@ -66,6 +67,21 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, run: Path) -> Non
         gather([run], Options(), [certified])
 
 
+@pytest.mark.parametrize(
+    "changes", [{"met": True, "bound": 0.0001}, {"compared": 2}, {"status": "certified"}]
+)
+def test_an_edited_certificate_is_not_offered(tmp_path: Path, run: Path, changes: dict[str, object]) -> None:
+    certified = tmp_path / "certified"
+    write_certification(certify(run), certified)
+    gather([run], Options(), [certified])
+    path = next(iter(sorted((certified / "certificates").iterdir())))
+    stated = json.loads(path.read_text())
+    assert any(stated[key] != value for key, value in changes.items())
+    path.write_text(json.dumps(stated | changes))
+    with pytest.raises(InputError, match=r"the certificate of .* the scores and the split give"):
+        gather([run], Options(), [certified])
+
+
 def test_the_leading_configuration_is_never_chosen_by_evaluation(tmp_path: Path, run: Path) -> None:
     (found,) = gather([run], Options())
     assert found.led_by == "the largest dismissal on the search subset"
@@ -78,6 +94,7 @@ def test_the_leading_configuration_is_never_chosen_by_evaluation(tmp_path: Path,
     worthless = (pl.col("configuration") == leading) & pl.col("case_id").is_in(evaluation)
     spoiled = table.with_columns(score=pl.when(worthless).then(pl.lit("0.5")).otherwise(pl.col("score")))
     spoiled.write_csv(run / "scores.csv")
+    seal(run)
     (again,) = gather([run], Options(split=split))
     assert again.configurations[again.leading] == leading
     (ours,) = gather([make_run(tmp_path / "ours", cases=400)], Options())

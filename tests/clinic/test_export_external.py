@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import write_cohort
+from tests.heads.records import seal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import write_certification
@@ -122,6 +123,8 @@ def test_scores_that_are_not_the_certificates(copy: Path) -> None:
     text = (copy / "scores.csv").read_text()
     last = text.rstrip("\n").rsplit(",", 1)[1]
     (copy / "scores.csv").write_text(text.replace(last, "0.123456"))
+    refused(copy, "changed since the run was written")
+    seal(copy)
     refused(copy, "does not agree with the scores")
 
 
@@ -134,6 +137,8 @@ def test_a_head_that_is_not_the_certificates(copy: Path) -> None:
     heads = load_file(copy / "heads.safetensors")
     heads["weight"] = (heads["weight"] * np.float32(1.01)).astype(np.float32)
     save_file(heads, copy / "heads.safetensors", metadata)
+    refused(copy, "changed since the run was written")
+    seal(copy)
     refused(copy, "other scores of closed-loop than its head gives")
 
 
@@ -146,6 +151,7 @@ def test_a_forged_certificate(copy: Path) -> None:
 
 def test_heads_that_cannot_be_read(copy: Path) -> None:
     (copy / "heads.safetensors").write_bytes(b"nothing")
+    seal(copy)
     refused(copy, "expected the head of closed-loop, fold external")
 
 

@@ -1,10 +1,14 @@
 """Records of runs for tests that write a run folder by hand."""
 
+import json
+from pathlib import Path
+
 import msgspec
 
 from tests.cache.material import FINGERPRINT
+from trust_cache.base.digests import file_sha256
 from trust_cache.heads.head_settings import HeadSettings
-from trust_cache.heads.run_folder import SCHEMA, RecordedTraining, RunRecord
+from trust_cache.heads.run_folder import OWN, RECORD, SCHEMA, RecordedTraining, RunRecord
 
 
 def a_record(**changes: object) -> RunRecord:
@@ -29,5 +33,15 @@ def a_record(**changes: object) -> RunRecord:
         seconds={"load": 0.1, "train": 0.2},
         warnings=[],
         versions={"numpy": "2.0"},
+        files={},
     )
     return msgspec.structs.replace(record, **changes)
+
+
+def seal(folder: Path) -> Path:
+    """Write the digests of a run folder's files, as they are now, to its run.json."""
+    document = json.loads((folder / RECORD).read_text())
+    names = sorted(name for name in OWN - {RECORD} if (folder / name).is_file())
+    document["files"] = {name: file_sha256(folder / name) for name in names}
+    (folder / RECORD).write_text(json.dumps(document))
+    return folder

@@ -8,6 +8,7 @@ import polars as pl
 
 from tests.conftest import make_scores
 from tests.encoders.replica import PREFIX, make_oracle, save_archive
+from tests.heads.records import seal
 from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
 from trust_cache.encoders.convert_weights import convert_weights
@@ -45,6 +46,7 @@ def _features(folder: Path) -> None:
     manifest = pl.read_csv(run / "manifest.csv", infer_schema=False)
     site = manifest["case_id"].str.tail(1).cast(int) % 2
     manifest.with_columns(site=pl.format("site {}", site)).write_csv(run / "manifest.csv")
+    seal(run)
     write_certification(certify(run), folder / "certified")
     evaluate_externally(folder / "rsna.zarr", folder / "nlbs.zarr", folder / "external", epochs=2)
     sweep(folder / "cache.zarr", folder / "sweep", describe_space(["margin=0.05,0.1"]), epochs=2)

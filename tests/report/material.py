@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from tests.conftest import make_scores
-from tests.heads.records import a_record
+from tests.heads.records import a_record, seal
 from trust_cache.base.documents import json_bytes
 from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.heads.run_folder import RecordedTraining
@@ -56,7 +56,7 @@ def make_run(
         seed=seed,
     )
     (folder / "run.json").write_bytes(json_bytes(record.as_document()))
-    return folder
+    return seal(folder)
 
 
 def _thresholds(folder: Path, configurations: tuple[str, ...], folds: list[str], epochs: int) -> None:

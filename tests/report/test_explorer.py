@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.heads.records import seal
 from tests.report.material import make_run
 from trust_cache.base.text_tables import percent, whole_percent
 from trust_cache.certificate.certified_folder import write_certification
@@ -37,6 +38,7 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     patient = (pl.col("case_id").cast(pl.Int64) // 2).cast(pl.String)
     score = pl.when(lost).then(None).otherwise(pl.col("score"))
     table.with_columns(score=score, patient_id=patient).write_csv(file)
+    seal(run)
     (found,) = gather([run], Options(targets=TARGETS, prevalence=0.005))
     assert found.certification.points[0].incomplete_positives
     assert found.certification.points[0].set_aside

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import (
@@ -189,6 +189,20 @@ def _require_same(folder: CertifiedFolder, again: Certification) -> None:
                     f"{folder.path}: points.json: {one.configuration} at {one.target}: {key} is"
                     f" {value!r}, the scores and the split give {recomputed!r}; certify again"
                 )
+        _require_same_certificate(folder, parse_json(json_bytes(as_certificate(other, again))))
+
+
+def _require_same_certificate(folder: CertifiedFolder, recomputed: dict[str, Any]) -> None:
+    """Refuse a certificate that says anything else than its scores and split."""
+    name, target = recomputed["configuration"], recomputed["target"]
+    stated = parse_json(folder.certificates[name, target])
+    for key in sorted({*stated, *recomputed} - {"versions"}):
+        value, expected = stated.get(key, "nothing"), recomputed.get(key, "nothing")
+        if not agree(value, expected):
+            raise InputError(
+                f"{folder.path}: the certificate of {name} at {target}: {key} is {value!r}, the scores and"
+                f" the split give {expected!r}; certify again"
+            )
 
 
 def _match(

@@ -180,6 +180,7 @@ def run_files(
             **how,
             warnings=list(work.warnings),
             versions=versions_of("numpy", "scipy", "numba", "scikit-learn"),
+            files={},
         )
         results = [partial.read(repeat, fold) for fold in work.fold_names]
         files |= render_run(record, results, work.folds[repeat], (test or work.cache).manifest)

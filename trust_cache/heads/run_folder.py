@@ -10,6 +10,7 @@ manifest.csv        the images scored, with all columns of the cache's manifest
 repeats/<r>/        the same files for repeat 1, 2, ...
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -25,7 +27,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from trust_cache.base.csv_tables import read_text_table, write_rows
-from trust_cache.base.digests import rows_sha256
+from trust_cache.base.digests import file_sha256, rows_sha256
 from trust_cache.base.documents import Document, json_bytes, read_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table
@@ -104,6 +106,7 @@ class RunRecord(RunIdentity, frozen=True, kw_only=True, omit_defaults=True):
     seconds: dict[str, float]
     warnings: list[str]
     versions: dict[str, str]
+    files: dict[str, str]  # digests of the repeat's other files by name
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class RunFolder:
     @property
     def manifest_file(self) -> Path | None:
         """The path of manifest.csv, where there is one."""
-        return self.path / MANIFEST if self.has(MANIFEST) else None
+        return self._file(MANIFEST) if self.has(MANIFEST) else None
 
     def thresholds(self) -> pl.DataFrame:
         """Read configuration, fold, epoch and tau; empty where no configuration has a tau."""
@@ -192,7 +195,7 @@ class RunFolder:
         """Read the head of a configuration in a fold; an external run has one fold."""
         from trust_cache.heads.bank import HeadParameters  # noqa: PLC0415 - numba takes seconds to import
 
-        path = self.path / HEADS
+        path = self._file(HEADS)
         try:
             with safe_open(path, framework="np") as file:
                 names = json.loads(file.metadata()["names"])
@@ -220,9 +223,39 @@ class RunFolder:
         return _open_same(record.test_cache, given, "--test-cache", record.test)
 
     def _file(self, name: str) -> Path:
+        """Return the path of a file; refuse one that is missing or not as it was written."""
+        path = self.path / name
         if not self.has(name):
             raise InputError(f"{self.path}: expected a run folder with {name} in it, found none")
-        return self.path / name
+        if self.has(RECORD) and file_sha256(path) != (expected := self.record.files.get(name)):
+            difference = self._difference(path) if name == SCORES else f"its sha256 is not {expected}"
+            raise InputError(
+                f"{path}: changed since the run was written ({difference}); copy the whole run folder again,"
+                " or train it again"
+            )
+        return path
+
+    def _difference(self, scores: Path) -> str:
+        """Describe the first difference between scores.csv and what the run has scored."""
+        names = ["configuration", "image_id", "case_id", "label"]
+        found = read_text_table(scores, names).select(names)
+        images = read_text_table(self._file(MANIFEST), names[1:]).select(names[1:])
+        every = pl.DataFrame({"configuration": list(self.record.configurations)})
+        expected = every.join(images, how="cross")
+        if found.height != expected.height:
+            return f"expected {expected.height:,} rows, found {found.height:,}{self._first(expected, found)}"
+        return f"a row or a score differs{self._first(expected, found)}"
+
+    @staticmethod
+    def _first(expected: pl.DataFrame, found: pl.DataFrame) -> str:
+        missing = expected.join(found, on=expected.columns, how="anti", nulls_equal=True)
+        if missing.is_empty():
+            return ""
+        row = missing.row(0, named=True)
+        return (
+            f"; the first that is missing: image {row['image_id']} of case {row['case_id']}, label"
+            f" {row['label']}, configuration {row['configuration']}"
+        )
 
     def _table(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
         file, types = self._file(name), {column: _NUMBERS.get(column, pl.String) for column in columns}
@@ -279,7 +312,6 @@ def render_run(
     """Return the files of one repeat by name: one result per fold, and a manifest of all images scored."""
     names = list(record.configurations)
     files = {
-        RECORD: json_bytes(record.as_document()),
         MANIFEST: manifest.write_csv().encode(),  # subgroups by any column, without the cache
         FOLDS_FILE: folds.table.write_csv().encode(),
         SCORES: scores_table(results, manifest, names, folds.names).write_csv().encode(),
@@ -287,6 +319,8 @@ def render_run(
         TRAJECTORIES: _trajectories(results, names, folds.names),
         HEADS: _heads(results, names, folds.names),
     }
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files[RECORD] = json_bytes(msgspec.structs.replace(record, files=digests).as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
 
 

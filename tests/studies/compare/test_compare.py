@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.conftest import make_scores
-from tests.heads.records import a_record
+from tests.heads.records import a_record, seal
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import certify
@@ -48,7 +48,7 @@ def write_run(folder: Path, repeats: int = 1, **shape: object) -> Path:
         noise = np.random.default_rng(repeat).uniform(0.9, 1.0, table.height)
         table.with_columns(pl.col("score") * noise, fold=pl.lit("0")).write_csv(home / "scores.csv")
     (folder / "run.json").write_bytes(json_bytes(a_record(repeats=repeats).as_document()))
-    return folder
+    return seal(folder)
 
 
 @pytest.fixture(scope="module")
