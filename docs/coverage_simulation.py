@@ -68,6 +68,7 @@ COLUMNS = (
 )  # fmt: skip
 _SHARED = 1  # points that share delta: each point is taken as the only one
 _DIGITS, _DECIMALS = 6, 9  # of numbers in the CSV file
+_NEGLIGIBLE = 1e-15  # a chance
 _IMAGES_AT_ONCE = 1_000
 _CASES_AT_ONCE = 4_000
 _CALIBRATION, _REFIT = 1, FOLDS  # the stream of calibration draws; the refit's number among the models
@@ -295,8 +296,8 @@ def simulate(number: int, population: Population) -> list[dict[str, object]]:
                 "spared": spared,
                 "refit_miss": shares[1, place, _REFIT, head],
                 "refit_spared": shares[0, place, _REFIT, head],
-                "chance_01": chance_of_failure(point, miss, spared, DELTAS[0]),
-                "chance_05": chance_of_failure(point, miss, spared, DELTAS[1]),
+                "chance_01": chance_of_failure(point.cases, point.positives, miss, spared, DELTAS[0]),
+                "chance_05": chance_of_failure(point.cases, point.positives, miss, spared, DELTAS[1]),
             }
             rows.append(
                 {"cohort": number, "configuration": name, "target": target, "status": point.status}
@@ -331,7 +332,7 @@ def omission_rate(miss: Floats, spared: Floats) -> Floats:
     return np.divide(missed, dismissed, out=np.zeros_like(dismissed), where=dismissed > 0)
 
 
-def chance_of_failure(point: Point, miss: float, spared: float, delta: float) -> float:
+def chance_of_failure(cases: int, positives: int, miss: float, spared: float, delta: float) -> float:
     """Return the chance of a bound below the true rate if the evaluation cases were new ones.
 
     Then the dismissed of each class are binomial. For given k the bound is below the rate exactly where the
@@ -340,8 +341,8 @@ def chance_of_failure(point: Point, miss: float, spared: float, delta: float) ->
     rate = float(omission_rate(np.array(miss), np.array(spared)))
     if not 0 < rate < 1:
         return 0.0
-    k = np.arange(point.positives + 1)
-    weights = binom.pmf(k, point.positives, miss)
-    k, weights = k[weights > 1e-15], weights[weights > 1e-15]
+    k = np.arange(positives + 1)
+    weights = binom.pmf(k, positives, miss)
+    k, weights = k[weights > _NEGLIGIBLE], weights[weights > _NEGLIGIBLE]
     needed = smallest_samples(int(k[-1]), rate, delta)[k]
-    return float(np.sum(weights * binom.sf(needed - k - 1, point.cases - point.positives, spared)))
+    return float(np.sum(weights * binom.sf(needed - k - 1, cases - positives, spared)))

@@ -85,6 +85,16 @@ class Coverage:
         """Return the mean chance of a failure if the evaluation cases were new ones."""
         return float(np.mean(self.rows["chance_01" if delta == DELTAS[0] else "chance_05"].to_numpy()))
 
+    def observed_to_expected(self) -> tuple[float, float]:
+        """Return the dismissed cancers counted over those expected by the truth, and its standard error.
+
+        The expected number of a cohort is its dismissed cases times the true rate of the fold models.
+        """
+        counted = self.rows["positives_dismissed"].to_numpy().astype(np.float64)
+        expected = self.rows["dismissed"].to_numpy() * self.truth("folds")
+        ratio = counted.sum() / expected.sum()
+        return float(ratio), float(np.sqrt(np.sum((counted - ratio * expected) ** 2)) / expected.sum())
+
 
 def read_coverage(folder: Path) -> list[Coverage]:
     """Return the simulated certificates by configuration and target."""
@@ -143,7 +153,8 @@ def _stated(coverage: Sequence[Coverage]) -> str:
 
 def _means(coverage: Sequence[Coverage]) -> str:
     header = ("configuration", "target", "AUROC", "dismissed", "bound", "true rate, fold models",
-        "true rate, refit", "true recall, fold models", "true recall, refit")  # fmt: skip
+        "true rate, refit", "true recall, fold models", "true recall, refit", "cancers counted / expected",
+    )  # fmt: skip
     cases, _ = _evaluation()
     rows = []
     for item in coverage:
@@ -152,6 +163,8 @@ def _means(coverage: Sequence[Coverage]) -> str:
         cells += [_percent(float(item.bounds(DELTAS[0]).mean()))]
         cells += [_percent(float(item.truth(model).mean())) for model in MODELS]
         cells += [_percent(item.recall(model), 1) for model in MODELS]
+        ratio, error = item.observed_to_expected()
+        cells += [f"{ratio:.3f} ± {error:.3f}"]
         rows.append(cells)
     return _markdown(header, rows)
 
