@@ -90,8 +90,8 @@ def _uninformative(cohorts: int) -> list[dict[str, object]]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cohorts", type=int, default=2_000, help="cohorts that are trained and certified")
-    parser.add_argument("--patient-cohorts", type=int, default=5_000, help="cohorts of each law of patients")
-    parser.add_argument("--score-cohorts", type=int, default=20_000, help="cohorts of uninformative scores")
+    parser.add_argument("--patient-cohorts", type=int, default=20_000, help="cohorts of each law of patients")
+    parser.add_argument("--score-cohorts", type=int, default=100_000, help="cohorts of uninformative scores")
     parser.add_argument("--out", type=Path, default=HERE / "coverage_rows", help="folder of the CSV files")
     parser.add_argument("--page", type=Path, default=None, help="page whose tables to refresh")
     return parser.parse_args()

@@ -239,7 +239,7 @@ def test_the_bound_with_patients_counts_one_case_of_each(load: Load) -> None:
 def test_one_case_per_patient_keeps_the_level_and_all_cases_do_not(load: Load) -> None:
     """Another seed than the committed rows'; three standard errors beside delta."""
     simulation = load("score_simulation")
-    cohorts = 2_000
+    cohorts = 5_000
     several, fewer, single = (
         simulation.simulate_patients(law, cohorts, seed=1) for law in simulation.PATIENT_LAWS
     )
@@ -265,9 +265,96 @@ def test_the_committed_rows_about_patients_and_uninformative_scores() -> None:
 @pytest.mark.slow
 def test_scores_without_information_are_rarely_certified(load: Load) -> None:
     """By the library's status, another seed than the committed rows'; three standard errors."""
-    simulation, cohorts = load("score_simulation"), 4_000
+    simulation, cohorts = load("score_simulation"), 20_000
     (size,) = (size for size in load("selection_simulation").paper_sizes() if size.name == "NLBS")
     for row in simulation.simulate_uninformative(size, cohorts, seed=1):
         share, chance = row["certified"] / cohorts, row["chance"]
         assert share == pytest.approx(chance, abs=margin(chance, cohorts)), row
         assert share <= 0.004 + margin(0.004, cohorts)
+
+
+def spread(shares: list[float], digits: int = 2) -> str:
+    return f"{100 * min(shares):.{digits}f} to {percent(max(shares), digits)}"
+
+
+def missing(*phrases: str) -> list[str]:
+    return [phrase for phrase in phrases if phrase not in WORDS]
+
+
+def test_the_sentences_about_out_of_fold_certificates_quote_the_rows(load: Load) -> None:
+    tables = load("coverage_tables")
+    coverage = tables.read_coverage(ROWS)
+    cohorts = coverage[0].rows.height
+
+    def shares(model: str, delta: float) -> list[float]:
+        return [item.failures(model, delta).value for item in coverage]
+
+    def certified(delta: float) -> float:
+        return max(
+            item.failures(model, delta, item.certified(delta)).value
+            for item in coverage
+            for model in tables.MODELS
+        )
+
+    apart = [
+        abs(item.failures("folds", delta).value - item.independent(delta))
+        / margin(item.independent(delta), cohorts)
+        for item in coverage
+        for delta in (0.01, 0.05)
+    ]
+    counted = [item.observed_to_expected()[0] for item in coverage]
+    recalls = [
+        abs(item.recall("refit") - item.recall("folds"))
+        for item in coverage
+        if item.configuration == "ce-lr-0.001"
+    ]
+    assert not missing(
+        f"{cohorts:,} cohorts with the counts of NLBS",
+        f"fold models in {spread(shares('folds', 0.01))} of the cohorts and for the refit in"
+        f" {spread(shares('refit', 0.01))}; at delta = 5 % in {spread(shares('folds', 0.05))} and"
+        f" {spread(shares('refit', 0.05))}.",
+        f"The fold models are within {3 * max(apart):.1f} standard errors",
+        f"are {min(counted):.3f} to {max(counted):.3f} times the number expected",
+        f"Up to {percent(certified(0.01))} of the certified points are wrong at delta = 1 %, and up to"
+        f" {percent(certified(0.05))} at delta = 5 %",
+        f"differs from theirs by {100 * min(recalls):.1f} to {100 * max(recalls):.1f} points",
+    )
+    for delta in (0.01, 0.05):  # "keeps its level"
+        assert max(shares("folds", delta) + shares("refit", delta)) <= delta + margin(delta, cohorts)
+    below = [item.recall("folds") < item.target for item in coverage]
+    assert all(below)  # "below its target on average"
+
+
+def test_the_sentences_about_scores_quote_the_rows(load: Load) -> None:
+    simulation = load("score_simulation")
+    patients = pl.read_csv(ROWS / "patients.csv")
+    naive = {
+        str(name): spread((group["naive_failures"] / group["cohorts"]).to_list(), 1)
+        for (name,), group in patients.group_by("scenario")
+    }
+    several, fewer, single = simulation.PATIENT_LAWS
+    highest = max((patients["failures"] / patients["cohorts"]).to_list())
+    scores = {
+        (row["data_set"], row["compared"], row["target"]): row["certified"] / row["cohorts"]
+        for row in pl.read_csv(ROWS / "uninformative.csv").to_dicts()
+    }
+    nlbs, rsna = (
+        f"{percent(scores[name, 1, 0.98])} and {percent(scores[name, 1, 0.95])}" for name in ("NLBS", "RSNA")
+    )
+    ten = max(share for (_, compared, _), share in scores.items() if compared == 10)
+    assert not missing(
+        f"{patients['cohorts'][0]:,} cohorts of each kind, with binormal case scores"
+        f" (AUROC {several.auroc:g})",
+        f"{several.patients:,} patients with 1 to {several.most} cases each;"
+        f" {percent(several.with_cancer, 1)}",
+        f"{percent(several.repeated, 0)} of their cases are positive; {percent(several.shared, 0)} of the"
+        " variance",
+        f"({percent(fewer.with_cancer, 1)}) have 1 or {fewer.most_with_cancer} cases",
+        f'"One case each": {single.patients:,} patients',
+        f"breaks the 1 % level: {naive[several.name]} of the bounds are wrong",
+        f"random patient), and {naive[fewer.name]} are wrong",
+        f"One case per patient is wrong in at most {percent(highest)}",
+        f"{pl.read_csv(ROWS / 'uninformative.csv')['cohorts'][0]:,} cohorts of each size",
+        f"is certified in {nlbs} at NLBS size and in {rsna} at RSNA size",
+        f"Among ten compared points it is at most {percent(ten)}",
+    )
