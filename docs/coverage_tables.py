@@ -39,7 +39,11 @@ class Share:
         return float(np.sqrt(self.value * (1 - self.value) / self.of))
 
     def __str__(self) -> str:
-        return f"{_percent(self.value)} ± {100 * self.error:.2f}"
+        return self.rounded(2)
+
+    def rounded(self, digits: int) -> str:
+        """Return the share and its standard error in percent."""
+        return f"{_percent(self.value, digits)} ± {100 * self.error:.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ def _uninformative(folder: Path) -> str:
     for row in _rows(folder / UNINFORMATIVE):
         found = Share(row["certified"], row["cohorts"])
         size = [row["data_set"], _percent(row["target"], 0), str(row["compared"])]
-        rows.append([*size, str(found), _percent(row["chance"], 3)])
+        rows.append([*size, found.rounded(3), _percent(row["chance"], 3)])
     return _markdown(header, rows)
 
 
