@@ -167,6 +167,7 @@ def test_features_of_many_images_have_the_law_of_single_ones(load: Load) -> None
 def test_dealt_folds_have_the_sizes_of_drawn_ones(load: Load) -> None:
     simulation = load("coverage_simulation")
     cases = some_cases(600, 32)
+    assert np.all(np.count_nonzero(simulation.deal_folds(cases).parts == TEST, axis=0) == 1)
     for dealt, drawn in (
         (simulation.deal_folds(cases), draw_folds(cases, 0)),
         (simulation.final_fold(cases), draw_final(cases, 0)),
@@ -239,7 +240,7 @@ def test_the_bound_with_patients_counts_one_case_of_each(load: Load) -> None:
 def test_one_case_per_patient_keeps_the_level_and_all_cases_do_not(load: Load) -> None:
     """Another seed than the committed rows'; three standard errors beside delta."""
     simulation = load("score_simulation")
-    cohorts = 5_000
+    cohorts = 3_000
     several, fewer, single = (
         simulation.simulate_patients(law, cohorts, seed=1) for law in simulation.PATIENT_LAWS
     )
@@ -265,7 +266,7 @@ def test_the_committed_rows_about_patients_and_uninformative_scores() -> None:
 @pytest.mark.slow
 def test_scores_without_information_are_rarely_certified(load: Load) -> None:
     """By the library's status, another seed than the committed rows'; three standard errors."""
-    simulation, cohorts = load("score_simulation"), 20_000
+    simulation, cohorts = load("score_simulation"), 10_000
     (size,) = (size for size in load("selection_simulation").paper_sizes() if size.name == "NLBS")
     for row in simulation.simulate_uninformative(size, cohorts, seed=1):
         share, chance = row["certified"] / cohorts, row["chance"]
