@@ -40,6 +40,7 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md
+	$(BIN)/python docs/make_coverage_tables.py --page docs/statistics.md
 	$(BIN)/python docs/make_comparison_figures.py --page docs/comparison.md
 	$(BIN)/python docs/simulate_training_noise.py --page docs/comparison.md
 	$(BIN)/python docs/rivals_numbers.py

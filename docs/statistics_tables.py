@@ -17,8 +17,10 @@ def render_tables(folder: Path) -> dict[str, str]:
 
 
 def fill_page(page: str, tables: dict[str, str]) -> str:
-    """Return the page with each marked block replaced by its table."""
-    return _BLOCK.sub(lambda block: f"{block['name']}{block[2]}{tables[block['name']]}", page)
+    """Return the page with each marked block replaced by its table; blocks of other scripts stay."""
+    return _BLOCK.sub(
+        lambda block: f"{block['name']}{block[2]}{tables.get(block['name'], block['body'])}", page
+    )
 
 
 def tables_in(page: str) -> dict[str, str]:
