@@ -59,7 +59,8 @@ def test_images_interrupted_and_resumed(tmp_path: Path) -> None:
     again = show_from_images(tmp_path, Listener(), cases=24)
     assert (again.run / "run.json").read_bytes() == first  # trained once
     scores = pl.read_csv(done.run / "scores.csv")
-    assert scores["image_id"].n_unique() == done.images - done.failed
+    assert scores["image_id"].n_unique() == done.images  # failed ones have an empty score
+    assert scores["score"].null_count() == scores["configuration"].n_unique() * done.failed
 
 
 def test_another_cache_in_the_output_folder_is_refused(tmp_path: Path) -> None:

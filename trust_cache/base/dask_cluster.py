@@ -21,6 +21,7 @@ _LOOK_SECONDS = 1.0  # between two checks of the scheduler
 _COUNT_SECONDS = 5.0  # between two counts of the workers
 # Dask itself tries an item on four workers before it gives up; each start is four such tries.
 _STARTS = 3
+_LOST_WORKER = (KilledWorker, CommClosedError)  # the second: it died while its result was fetched
 _NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 _log = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ def run_on_cluster(
                     raise _lost(cluster)
                 for future in done:
                     item, starts = under_way.pop(future)
-                    if isinstance(future.exception(), KilledWorker) and starts < _STARTS:
-                        _log.warning("an item lost several workers; it is started again")
+                    if isinstance(future.exception(), _LOST_WORKER) and starts < _STARTS:
+                        _log.warning("an item lost its workers; it is started again")
                         under_way[pool.submit(function, item)] = (item, starts + 1)
                     else:
                         yield outcome_of(future, item, KilledWorker)
