@@ -123,7 +123,7 @@ def _show_sweep(done: "Sweep") -> None:
     from trust_cache.studies.sweep.sweep_summary import cautions, reasons, winners_table
 
     show_table(winners_table(done))
-    show_list("Why N/A", reasons(done))
+    show_list("Not certified", reasons(done))
     show_list("What this does not say", cautions(done))
     say(f"Written to {done.folder}. A third party recomputes a winner's certificate with")
     for winner in done.winners.values():

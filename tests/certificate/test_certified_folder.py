@@ -17,7 +17,8 @@ from trust_cache.certificate.verify import as_document, verify
 
 WriteScores = Callable[..., Path]
 KEYS = {
-    "schema", "scores_sha256", "split_sha256", "rule", "seed", "aggregation", "protocol", "versions",
+    "schema", "scores_sha256", "split_sha256", "rule", "seed", "split_origin", "aggregation", "protocol",
+    "versions",
 }  # fmt: skip
 
 

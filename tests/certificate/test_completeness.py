@@ -12,6 +12,8 @@ from tests.conftest import MakeScores, make_scores
 from trust_cache import certify, clopper_pearson_upper
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certified_folder import INCOMPLETE, render
+from trust_cache.certificate.evidence import Options, gather
+from trust_cache.certificate.point_tables import paper_table
 from trust_cache.certificate.points import count
 from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.certificate.verify import verify
@@ -276,3 +278,61 @@ def test_the_band_of_complete_evaluation_cases(scores: MakeScores) -> None:
     flat = certify(table.with_columns(score=pl.lit(0.5)), band=True)
     assert pl.read_csv(render(flat)["band.csv"]).is_empty()
     assert "band.csv" not in render(certify(table))
+
+
+@pytest.mark.parametrize("value", ["2", "yes", "-1", "nan", "inf", "0.5"])
+def test_a_case_label_that_is_none_is_refused(scores: MakeScores, value: str) -> None:
+    """Read as something else, it could turn a positive case into a negative one."""
+    table = scores(images=2).with_columns(case_label=pl.lit(None, pl.String))
+    wrong = table.with_columns(case_label=pl.when(pl.col("case_id") == "00007").then(pl.lit(value)))
+    with pytest.raises(
+        InputError, match=f"case 00007: expected a case_label of 0, 1 or nothing, found '{value}'"
+    ):
+        certify(wrong)
+
+
+def test_the_label_of_a_whole_case_counts(scores: MakeScores) -> None:
+    table = scores(images=2)
+    lost = table.filter(pl.col("label") == 0)  # as after a subset without the positive images
+    labels = table.group_by("case_id").agg(case_label=pl.col("label").max().cast(pl.String))
+    rest = certify(lost.join(labels, on="case_id"))
+    assert rest.cohort.positives == table.group_by("case_id").agg(pl.col("label").max())["label"].sum()
+
+
+def test_nothing_complete_is_a_result_and_no_page(scores: MakeScores, tmp_path: Path) -> None:
+    table = scores(images=2, configurations=("a", "b"))
+    positive = table.filter(pl.col("label") == 1)["case_id"].unique().to_list()
+    for lost in (pl.lit(True), pl.col("case_id").is_in(positive), pl.col("configuration") == "b"):
+        path = tmp_path / "scores.csv"
+        table.with_columns(score=pl.when(~lost).then(pl.col("score"))).write_csv(path)
+        result = certify(path, resplits=2)
+        assert render(result)
+        assert {point.status for point in result.points if point.configuration == "b"} == {"infeasible"}
+        with pytest.raises(InputError, match="there is no curve to draw"):
+            gather([path], Options())
+
+
+def test_a_limit_above_the_prevalence_is_a_warning(scores: MakeScores) -> None:
+    assert any(
+        "the limit 0.5 is above the prevalence" in text for text in certify(scores(), limit=0.5).warnings
+    )
+    assert not any("is above the prevalence" in text for text in certify(scores(), limit=0.05).warnings)
+
+
+def test_screening_without_a_column_of_warnings_says_so(scores: MakeScores) -> None:
+    table = screening(scores(cases=300, positives=60, images=4))
+    said = "there is no column `warning`"
+    assert any(said in text for text in certify(table, protocol="screening").warnings)
+    known = table.with_columns(warning=pl.lit(None, pl.String))
+    assert not any(said in text for text in certify(known, protocol="screening").warnings)
+
+
+def test_incomplete_cases_of_one_configuration_are_in_the_title(scores: MakeScores) -> None:
+    table = scores(images=2, configurations=("a", "b"))
+    lost = (pl.col("configuration") == "b") & pl.col("case_id").is_in(["00002", "00003", "00004", "00005"])
+    result = certify(table.with_columns(score=pl.when(~lost).then(pl.col("score"))))
+    shown = paper_table(result)
+    most = max(point.incomplete for point in result.points)
+    assert most
+    assert f"up to {most} incomplete and reviewed" in shown.title
+    assert "over complete cases" in shown.legend

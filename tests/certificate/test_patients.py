@@ -127,3 +127,65 @@ def test_two_patients_of_one_case(scores: MakeScores) -> None:
     table = scores(images=2).with_columns(patient_id=pl.col("image_id"))
     with pytest.raises(InputError, match="case 00000: expected one patient_id, found 00000_0 and 00000_1"):
         certify(table)
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None, float("nan")])
+def test_a_blank_patient_is_no_patient(scores: MakeScores, blank: object) -> None:
+    """Cases without a patient are their own patients; they do not become one."""
+    kind = pl.Float64 if isinstance(blank, float) else pl.String
+    table = scores().with_columns(patient_id=pl.lit(blank, kind))
+    result = certify(table)
+    assert result.points == certify(scores()).points
+    assert not result.cohort.repeated_patients
+
+
+def test_the_default_limit_is_that_of_the_drawn_cases() -> None:
+    """Positive patients with more cases raise the prevalence of cases, not that of one case per patient."""
+    generator = np.random.default_rng(5)
+    rows = []
+    for patient in range(1_500):
+        positive = patient % 10 == 0
+        rows += [
+            {"case_id": f"{patient:04d}-{case}", "patient_id": f"{patient}", "label": int(positive)}
+            for case in range(5 if positive else 1)
+        ]
+    table = pl.DataFrame(rows)
+    certified = 0
+    for _ in range(40):  # scores that say nothing
+        point = certify(
+            table.with_columns(score=pl.Series(generator.random(table.height))), targets=[0.95]
+        ).points[0]
+        assert point.limit == pytest.approx(0.1, abs=0.01)
+        assert point.prevalence == pytest.approx(0.357, abs=0.01)
+        certified += point.certified
+    assert certified <= 3  # 41 % were, with the prevalence of all cases as the limit
+
+
+def test_a_draw_without_positives_is_no_reason_to_try_another_seed() -> None:
+    """Each patient has one positive case among many; the draw may take none of them."""
+    rows = [
+        {"case_id": f"{patient:02d}-{case:02d}", "patient_id": f"{patient}", "label": int(case == 0)}
+        for patient in range(30)
+        for case in range(20)
+    ]
+    table = pl.DataFrame(rows).with_columns(score=pl.col("label").cast(pl.Float64))
+    found = [certify(table, seed=seed).points[0] for seed in range(12)]
+    assert any(point.bound_positives == 0 for point in found)
+    for point in found:
+        assert point.positives == 24
+        assert (point.recall_lower is None) == (point.bound_positives == 0)
+
+
+def test_the_seed_of_a_drawn_split_is_checked(scores: MakeScores, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    with_patients(scores()).write_csv(path)
+    for name, content in render(certify(path, seed=3)).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    certificate = tmp_path / "certificates" / "scores@0.98.json"
+    assert verify(certificate, path).holds
+    text = certificate.read_text()
+    certificate.write_text(text.replace('"seed": 3', '"seed": 0'))
+    assert {item.field for item in verify(certificate, path).disagreements} == {"seed"}
+    given = certify(path, seed=0, split=tmp_path / "split.csv")
+    assert b'"split_origin": "given"' in render(given)["certificates/scores@0.98.json"]

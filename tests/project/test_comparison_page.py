@@ -104,10 +104,10 @@ def test_trainings_of_one_configuration_are_rarely_called_different(load: Load) 
         assert clopper_pearson_upper(called, cohorts, 0.025) < 0.05
     upper = percent(clopper_pearson_upper(max(five["called"]), cohorts, 0.025))
     for words in (
-        f"In {cohorts} cohorts of each kind the first training alone leads to a false verdict in up to"
+        f"In {cohorts} cohorts of each kind the first training alone would lead to a false verdict in up to"
         f" {worst(1, 'any')}; five trainings do in at most {worst(5, 'any')}",
         f"stay at or below {worst(1, 'dismissal')} even with one training",
-        f"different in up to {worst(1, 'AUROC')}, of two in up to {worst(2, 'AUROC')}",
+        f"different in up to {worst(1, 'AUROC')}, with two in up to {worst(2, 'AUROC')}",
         f"reaches {upper} for the worst row",
         f"says {percent(max(counted[1]['called']) / cohorts / 16)}",
     ):

@@ -30,14 +30,18 @@ _PATIENTS = (
 )
 
 
+def exactness(kind: str) -> str:
+    """Say how exact a bound is for scores of this kind."""
+    return _EXACTNESS[kind]
+
+
 def limits(kind: str, *, patients: bool = False) -> tuple[str, ...]:
     """Return what a certificate does not say, for scores of this kind; `patients` have several cases."""
     return (
-        *((_PATIENTS,) if patients else ()),
         "The bound holds for cancer among dismissed cases like the evaluation cases, at a threshold"
         " fixed beforehand. It does not promise future safety, and the labels do not contain cancers"
         " that nobody has found yet.",
-        _EXACTNESS[kind],
+        exactness(kind),
         "That a target is met is a point estimate: the paper's threshold rule meets its target on"
         " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
         " `--resplits` shows it).",
@@ -45,6 +49,7 @@ def limits(kind: str, *, patients: bool = False) -> tuple[str, ...]:
         " reach delta / P(met).",
         "Choosing the best of several by these results invalidates the bound. Use bound_corrected"
         " instead, which divides delta by the number compared, or choose on the search subset.",
+        *((_PATIENTS,) if patients else ()),
     )
 
 
@@ -95,7 +100,7 @@ def certification_warnings(
     """Return all warnings about the input and the outcome of a certification."""
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
-    warnings += incomplete_warnings(cohort) + reversed_warnings(points)
+    warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
     if grouping is not None and len(grouping.names) > _MANY_GROUPS:
         warnings.append(
             f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
@@ -123,6 +128,20 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
     if len(warnings) == 1 and len(next(iter(warnings.values()))) == len(cohort.configurations):
         return list(warnings)
     return [f"{', '.join(names)}: {text}" for text, names in warnings.items()]
+
+
+def limit_warnings(points: Sequence[Point]) -> list[str]:
+    """Warn of a limit above the prevalence: dismissing at random could be certified."""
+    first = points[0]
+    if first.limit is None or first.prevalence is None or not first.bound_cases:
+        return []
+    prevalence = first.bound_positives / first.bound_cases
+    if first.limit <= prevalence:
+        return []
+    return [
+        f"the limit {first.limit:.4g} is above the prevalence {prevalence:.4g}: a bound between the two is no"
+        " better than dismissing cases at random"
+    ]
 
 
 def reversed_warnings(points: Sequence[Point]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -46,6 +46,7 @@ class Certificate(Point, frozen=True, kw_only=True):
     schema: int
     rule: str
     seed: int
+    split_origin: Literal["drawn", "given"]  # from the seed, or a file
     aggregation: str
     protocol: Protocol
     scores_sha256: str
@@ -253,6 +254,7 @@ def bind_point(
         schema=SCHEMA,
         rule=settings.rule,
         seed=settings.seed,
+        split_origin="given" if split.given else "drawn",
         aggregation=MAXIMUM,
         protocol=settings.protocol,
         scores_sha256=scores.sha256,

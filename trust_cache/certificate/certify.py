@@ -13,7 +13,15 @@ from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import draw_or_read_split
 from trust_cache.certificate.points import Point, SubgroupPoint, Terms, choose_threshold, evaluate
 from trust_cache.certificate.resplits import certify_resplits, summarise
-from trust_cache.certificate.score_table import Cohort, Grouping, Scores, as_scores, build_cohort, group_cases
+from trust_cache.certificate.score_table import (
+    Cohort,
+    Grouping,
+    Scores,
+    as_scores,
+    build_cohort,
+    group_cases,
+    knows_warnings,
+)
 from trust_cache.certificate.split import Split
 from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
@@ -57,6 +65,12 @@ def certify(
     )  # fmt: skip
     parts, warnings = draw_or_read_split(cohort, seed, split)
     _LOG.info("split from %s: %d cases for search", parts.origin, int(parts.search.sum()))
+    if settings.protocol.review_warnings and not knows_warnings(table):
+        warnings = [
+            *warnings,
+            f"protocol {settings.protocol.name}: there is no column `warning` (`preprocess` writes one): no"
+            " case was stopped by a warning about a picture, as `triage` would",
+        ]
     grouping = None if by is None else group_cases(table, cohort, by)
     terms = Terms(rule, delta, len(cohort.configurations) * len(settings.targets), prevalence, limit)
     points, subgroups = _points(cohort, parts, grouping, settings, terms)

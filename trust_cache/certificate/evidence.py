@@ -129,6 +129,7 @@ def gather(
 
 def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, options: Options) -> Evidence:
     certification = certify(scores, **options.given()) if certified is None else _recertify(certified, scores)
+    _require_positives(path, certification)
     certificates = (
         {
             (p.configuration, p.target): json_bytes(as_certificate(p, certification))
@@ -155,16 +156,29 @@ def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, opt
     )
 
 
+def _require_positives(path: Path, certification: Certification) -> None:
+    """Refuse scores that no curve can be drawn of."""
+    cohort = certification.cohort
+    for index, name in enumerate(cohort.configurations):
+        members = certification.split.evaluation & cohort.complete(index)
+        if not np.any(cohort.labels[members]):
+            raise InputError(
+                f"{path}: {name_of(name)}: expected complete positive cases for evaluation, found none:"
+                " there is no curve to draw; `trust-cache certify` still gives the counts"
+            )
+
+
 def _recertify(folder: CertifiedFolder, scores: Scores) -> Certification:
     """Certify the scores with a folder's settings and split; return the folder's numbers if they agree."""
     document = folder.document
     settings = document.settings
     again = certify(scores, split=folder.path / SPLIT, **vars(settings) | {"resplits": 0})
+    given = document.split != f"seed {settings.seed}"
+    again = replace(again, split=replace(again.split, origin=document.split, given=given))
     _require_same(folder, again)
     return replace(
         again,
         settings=settings,
-        split=replace(again.split, origin=document.split),
         points=document.points,
         subgroups=document.subgroup_points,
         spreads=document.resplits,

@@ -1,5 +1,6 @@
 """Tables of a certification for terminal, Markdown and LaTeX: the paper's table and the details."""
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
@@ -54,19 +55,25 @@ def paper_table(certification: Certification) -> Table:
         header += [target_header(whole_percent(target)), bound]
     header.append("Case AUROC")
     header += [f"Image dismissal at τ{100 * target:.6g}" for target in settings.targets]
-    first = certification.points[0]
-    title = f"Dismissal on the evaluation subset: {describe_cases(first)}"
-    legend = "AUROC: over complete cases." if first.incomplete else ""
+    title = f"Dismissal on the evaluation subset: {describe_cases(certification.points)}"
+    incomplete = any(point.incomplete for point in certification.points)
+    legend = "AUROC and recall: over complete cases." if incomplete else ""
     return Table(title, tuple(header), tuple(rows), legend)
 
 
-def describe_cases(point: Point) -> str:
+def describe_cases(points: Sequence[Point]) -> str:
     """Describe the evaluation cases: how many, positive, incomplete, and of how many patients."""
-    text = f"{point.cases:,} cases, {point.positives:,} positive ({percent(point.prevalence)})"
-    if point.incomplete:
-        text += f", {point.incomplete:,} incomplete and reviewed ({point.incomplete_positives:,} positive)"
-    if point.set_aside:
-        text += f", of {point.patients:,} patients"
+    first = points[0]
+    text = f"{first.cases:,} cases, {first.positives:,} positive ({percent(first.prevalence)})"
+    most = max(points, key=lambda point: point.incomplete)
+    if most.incomplete:
+        same = all(point.incomplete == most.incomplete for point in points)
+        text += (
+            f", {'' if same else 'up to '}{most.incomplete:,} incomplete and reviewed"
+            f" ({most.incomplete_positives:,} positive)"
+        )
+    if first.set_aside:
+        text += f", of {first.patients:,} patients"
     return text
 
 
@@ -113,7 +120,10 @@ def details_table(certification: Certification) -> Table:
 
 def _limit_words(certification: Certification) -> str:
     limit = percent(certification.points[0].limit)
-    return limit if certification.settings.limit is not None else f"{limit}, the prevalence of the cases"
+    if certification.settings.limit is not None:
+        return limit
+    drawn = ", one of each patient" if certification.points[0].set_aside else ""
+    return f"{limit}, the prevalence of the cases{drawn}"
 
 
 def _prevalence_table(certification: Certification) -> Table:

@@ -13,7 +13,7 @@ from trust_cache.statistics.auroc import auroc
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
 from trust_cache.statistics.rules import Choice, find_rule
-from trust_cache.statistics.thresholds import allowed_misses
+from trust_cache.statistics.thresholds import allowed_misses, exact_share
 
 Status = Literal[
     "infeasible", "no positives", "nothing dismissed", "target missed", "bound not below limit", "certified"
@@ -29,7 +29,7 @@ class Terms:
     delta: float
     compared: int  # how many points share delta
     assumed_prevalence: float | None = None
-    limit: float | None = None  # the largest acceptable bound; None: the prevalence of the evaluation cases
+    limit: float | None = None  # the largest acceptable bound; None: the prevalence of the drawn cases
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,11 @@ def choose_threshold(cohort: Cohort, split: Split, index: int, target: float, te
     """
     rule = find_rule(terms.rule)
     chosen = usable_search(cohort, split, index, independent=rule.promises)
-    choice = Choice(None, needed=1, reason=None)
+    delta = terms.delta / terms.compared
     if np.any(cohort.labels[chosen]):
-        delta = terms.delta / terms.compared
         choice = rule.choose(cohort.scores[index][chosen], cohort.labels[chosen], target, delta)
+    else:
+        choice = Choice(None, rule.allow(0, 1 - exact_share(target), delta).needed, reason=None)
     return as_threshold(cohort, split, index, target, choice, chosen)
 
 
@@ -191,6 +192,7 @@ def evaluate(
         count(cohort, index, members & split.drawn, threshold.tau),
         threshold,
         terms,
+        patients=int(np.unique(cohort.patients[members]).size),
         auroc_case=auroc(scores, labels),
         auroc_image=auroc_image,
         image_dismissal=image_dismissal,
@@ -218,6 +220,7 @@ def describe(
     threshold: Threshold,
     terms: Terms,
     *,
+    patients: int | None = None,
     auroc_case: float | None = None,
     auroc_image: float | None = None,
     image_dismissal: float | None = None,
@@ -227,7 +230,8 @@ def describe(
     recall = 1.0 - counts.positives_dismissed / positives if positives else None
     met = _met(counts, threshold)
     prevalence = counts.positives / counts.cases if counts.cases else None
-    limit = prevalence if terms.limit is None else terms.limit
+    # A bound is about a random case of a random patient, and so is the limit.
+    limit = (drawn.positives / drawn.cases if drawn.cases else None) if terms.limit is None else terms.limit
     shared = terms.delta / terms.compared
     corrected = clopper_pearson_upper(drawn.positives_dismissed, drawn.dismissed, shared)
     status = _status(counts, threshold, met, corrected, limit)
@@ -256,7 +260,7 @@ def describe(
         auroc_case=auroc_case,
         auroc_image=auroc_image,
         image_dismissal=image_dismissal,
-        patients=drawn.cases,
+        patients=drawn.cases if patients is None else patients,
         set_aside=counts.cases - drawn.cases,
         **{f"bound_{name}": value for name, value in vars(drawn).items() if name != "incomplete"},
         **_assumed(drawn, terms),
@@ -314,7 +318,9 @@ def _reason(
             f" {allowed_misses(positives, threshold.target)} allowed"
         )
     elif status != CERTIFIED:
-        reason = f"the corrected bound {corrected:.2%} is not below the limit {limit or 0.0:.2%}"
+        reason = (
+            f"the corrected bound {100 * corrected:.4g}% is not below the limit {100 * (limit or 0.0):.4g}%"
+        )
     return reason
 
 

@@ -9,7 +9,7 @@ from trust_cache.base.documents import Document
 from trust_cache.certificate.points import Point, Terms, choose_threshold, count, describe
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import draw_split
-from trust_cache.statistics.rules import chance_target_met
+from trust_cache.statistics.rules import chance_target_met, find_rule
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
@@ -75,16 +75,20 @@ def _spread(points: list[Point], terms: Terms) -> Spread:
         resplits=len(points),
         met=met,
         met_share=met / len(points),
-        met_share_expected=chance_target_met(
-            terms.rule,
-            first.search_positives - first.search_incomplete_positives,
-            first.positives - first.incomplete_positives,
-            first.target,
-            terms.delta / terms.compared,
-        ),
+        met_share_expected=_expected(first, terms),
         dismissal=_quantiles([point.dismissed / point.cases for point in points]),
         bound=_quantiles([point.bound for point in points]),
     )
+
+
+def _expected(point: Point, terms: Terms) -> float | None:
+    """Return the chance that a split meets the target; None where it is not known or the rule infeasible."""
+    search = point.search_positives - point.search_incomplete_positives
+    evaluation = point.positives - point.incomplete_positives
+    # With several cases of a patient, a rule with a promise searches fewer cases, and recall counts all.
+    if not search or not evaluation or (point.set_aside and find_rule(terms.rule).promises):
+        return None
+    return chance_target_met(terms.rule, search, evaluation, point.target, terms.delta / terms.compared)
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:

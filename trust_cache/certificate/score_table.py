@@ -16,7 +16,7 @@ from trust_cache.base.csv_tables import LINE, read_text_table
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.heads.run_folder import RunFolder
-from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems
+from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems, texts
 from trust_cache.manifest.protocol import PAPER, Protocol
 
 REQUIRED = ("case_id", "label", "score")
@@ -136,7 +136,7 @@ def check_scores(table: pl.DataFrame, source: str = "scores", patient: str = PAT
         pl.col("label").cast(pl.Float64).cast(pl.Int64),
         # Adding zero turns -0.0, which has a text of its own, into 0.0.
         pl.col("score").cast(pl.Float64) + 0.0,
-        *(pl.col(name).cast(pl.String) for name in _OF_CASES if name in table.columns),
+        *(texts(table[name]).alias(name) for name in _OF_CASES if name in table.columns),
     )
     return Scores(table.drop(LINE).sort(IDENTITY, nulls_last=False), source)
 
@@ -211,6 +211,13 @@ def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
         ),
         problems=problems,
     )
+
+
+def knows_warnings(scores: Scores) -> bool:
+    """Whether the scores or their manifest say which pictures had warnings."""
+    if WARNING in scores.table.columns:
+        return True
+    return scores.manifest is not None and WARNING in read_text_table(scores.manifest, ("image_id",)).columns
 
 
 def _with_pictures(scores: Scores) -> pl.DataFrame:

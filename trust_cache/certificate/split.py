@@ -31,6 +31,7 @@ class Split:
     search: NDArray[np.bool_]
     drawn: NDArray[np.bool_]  # one case of each patient
     origin: str  # "seed 0" or the file it came from
+    given: bool = False  # read from a file, not drawn
 
     @property
     def evaluation(self) -> NDArray[np.bool_]:
@@ -88,7 +89,7 @@ def read_split(path: Path, cohort: Cohort, seed: int = 0) -> tuple[Split, list[s
     drawn = draw_independent(cohort, seed)
     if np.any(aside):
         drawn = np.where(search, drawn, ~aside)
-    split = Split(cohort.case_ids, search, drawn, str(path))
+    split = Split(cohort.case_ids, search, drawn, str(path), given=True)
     _check_parts(cohort, split)
     _check_patients(cohort, split)
     unused = table.height - used.height
@@ -123,11 +124,12 @@ def _first_case(cohort: Cohort, patients: NDArray[np.int64]) -> str:
 
 
 def _check_parts(cohort: Cohort, split: Split) -> None:
-    for part, members in ((_SEARCH, split.search), (_EVALUATION, split.drawn & ~split.search)):
+    for part, members in ((_SEARCH, split.search), (_EVALUATION, split.evaluation)):
         positives = int(np.count_nonzero(cohort.labels[members]))
         if not positives:
             raise InputError(
                 f"the {part} part has no positives: {np.count_nonzero(members)} of"
                 f" {cohort.cases} cases are in it, the cohort has {cohort.positives} positives;"
                 " a threshold and its recall need at least one in each part"
+                + (", and all cases of a patient are in one part" if cohort.repeated_patients else "")
             )

@@ -14,9 +14,9 @@ from trust_cache.certificate.certification import DELTAS
 from trust_cache.certificate.certified_folder import MAXIMUM, SPLIT, Certificate, read_certificate_keys
 from trust_cache.certificate.points import POINT_KEYS, Terms, choose_threshold, evaluate
 from trust_cache.certificate.score_table import Cohort, build_cohort, read_scores
-from trust_cache.certificate.split import Split, read_split
+from trust_cache.certificate.split import Split, draw_split, read_split
 from trust_cache.manifest.cases import PATIENT
-from trust_cache.manifest.protocol import PAPER, Protocol
+from trust_cache.manifest.protocol import PAPER, PROTOCOLS, Protocol
 from trust_cache.statistics.rules import miss_rules
 
 _SWEEP_COUNTS = ("settings", "targets", "looks")
@@ -94,6 +94,10 @@ def verify(
             raise
         return Verification(certificate, stated, tuple(found))
     found += _differing("split_sha256", stated, parts.sha256)
+    if stated.get("split_origin") == "drawn" and draw_split(cohort, _seed_of(stated)).sha256 != parts.sha256:
+        found.append(
+            Disagreement("seed", stated.get("seed"), expected="the seed that the split was drawn from")
+        )
     named = {item.field for item in found}
     found += [item for item in _recompute(stated, cohort, parts) if item.field not in named]
     return Verification(certificate, stated, tuple(found))
@@ -149,6 +153,7 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
     """Check the fields that a recomputation takes as given."""
     configurations, rules, (smallest, largest) = len(cohort.configurations), tuple(miss_rules()), DELTAS
     assumed = stated["assumed_prevalence"]
+    protocol = _protocol_of(stated)
     checks = {
         "configuration": (
             stated["configuration"] in cohort.configurations,
@@ -156,7 +161,11 @@ def _terms_problems(stated: dict[str, Any], cohort: Cohort) -> list[Disagreement
         ),
         "rule": (stated["rule"] in rules, f"one of {rules}"),
         "target": (0 < stated["target"] <= 1, "a fraction"),
-        "limit": (stated["limit"] is not None and 0 < stated["limit"] < 1, "a fraction below 1"),
+        "limit": (stated["limit"] is not None and 0 < stated["limit"] <= 1, "a fraction"),
+        "protocol": (
+            protocol == PROTOCOLS.get(protocol.name, protocol),
+            f"the settings of the protocol {protocol.name}, or another name",
+        ),
         "seed": (stated["seed"] >= 0, "0 or more"),
         "aggregation": (stated["aggregation"] == MAXIMUM, f"{MAXIMUM!r}"),
         "delta": (smallest <= stated["delta"] <= largest, f"{smallest:g} to {largest:g}"),

@@ -56,15 +56,32 @@ def find_cases(images: pl.DataFrame) -> Cases:
     of_image = joined["case"].cast(pl.Int64).to_numpy()
     labels = images["label"].cast(pl.Int64).to_numpy()
     if CASE_LABEL in images.columns:
-        of_cases = images[CASE_LABEL].cast(pl.Float64, strict=False).fill_null(0).cast(pl.Int64).to_numpy()
-        labels = np.maximum(labels, of_cases)
+        labels = np.maximum(labels, _read_case_labels(images))
     return Cases(case_ids, case_maxima(labels, of_image), of_image, _number_patients(images, case_ids))
+
+
+def _read_case_labels(images: pl.DataFrame) -> NDArray[np.int64]:
+    """Return the labels of whole cases, 0 where a cell is empty; anything but 0 and 1 is refused."""
+    text = texts(images[CASE_LABEL])
+    numbers = text.cast(pl.Float64, strict=False)
+    wrong = text.is_not_null() & ~numbers.is_in([0.0, 1.0]).fill_null(value=False)
+    if wrong.any():
+        case_id, found = images["case_id"].filter(wrong)[0], text.filter(wrong)[0]
+        raise InputError(f"case {case_id}: expected a {CASE_LABEL} of 0, 1 or nothing, found {found!r}")
+    return numbers.fill_null(0.0).cast(pl.Int64).to_numpy()
+
+
+def texts(column: pl.Series) -> pl.Series:
+    """Return a column as text, null where a cell is empty, blank or not a number."""
+    column = column.fill_nan(None) if column.dtype.is_float() else column
+    text = column.cast(pl.String).str.strip_chars()
+    return text.set(text == "", None)
 
 
 def _number_patients(images: pl.DataFrame, case_ids: pl.Series) -> NDArray[np.int64]:
     if PATIENT not in images.columns:
         return np.arange(case_ids.len())
-    known = images.select("case_id", pl.col(PATIENT).cast(pl.String)).drop_nulls().unique()
+    known = images.select("case_id", texts(images[PATIENT]).alias(PATIENT)).drop_nulls().unique()
     twice = known.filter(pl.col("case_id").is_duplicated()).sort("case_id", PATIENT)
     if twice.height:
         case_id, first = twice.row(0)
@@ -155,9 +172,10 @@ def find_problems(
         looked_at = np.unique(cases.of_image[~scored])
     chosen = np.isin(cases.of_image, looked_at)
     names = [name for name in ("image_id", "laterality", "projection", WARNING) if name in images.columns]
-    rows = images.select(names).filter(pl.Series(chosen)).iter_rows(named=True)
+    rows = images.select(texts(images[name]).alias(name) for name in names).filter(pl.Series(chosen))
     by_case: dict[int, list[CaseImage]] = {int(case): [] for case in looked_at}
-    for row, case, has_score in zip(rows, cases.of_image[chosen].tolist(), scored[chosen], strict=True):
+    seen = rows.iter_rows(named=True)
+    for row, case, has_score in zip(seen, cases.of_image[chosen].tolist(), scored[chosen], strict=True):
         by_case[case].append(
             CaseImage(
                 row.get("image_id") or "(no id)",

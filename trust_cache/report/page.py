@@ -11,6 +11,7 @@ from markupsafe import Markup
 from trust_cache.base.digests import file_stems
 from trust_cache.base.files import write_file
 from trust_cache.base.text_tables import confidence, percent, whole_percent
+from trust_cache.certificate.cautions import exactness
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import all_tables, name_of
 from trust_cache.certificate.points import Point
@@ -106,7 +107,7 @@ def _evidence(
         "verdicts": _verdicts(evidence),
         "warnings": [with_code(text) for text in certification.warnings],
         "limits": [with_code(text) for text in certification.limits],
-        "exactness": with_code(certification.limits[1]),
+        "exactness": with_code(exactness(evidence.kind)),
         "subgroups": bool(certification.subgroups),
         "figures": [_figure(figure, prefix, charts) for figure in figures],
         "tables": [

@@ -74,8 +74,7 @@ def _table(evidence: Evidence) -> Table:
     header = (
         "Configuration", "Target", "Status", "τ", "Dismissed", BOUND, "Cancers missed", "Recall",
     )  # fmt: skip
-    first = evidence.certification.points[0]
-    return Table(f"On the evaluation subset: {describe_cases(first)}", header, rows)
+    return Table(f"On the evaluation subset: {describe_cases(evidence.certification.points)}", header, rows)
 
 
 def _courses(thresholds: pl.DataFrame | None) -> list[str]:

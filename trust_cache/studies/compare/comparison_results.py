@@ -11,6 +11,7 @@ from trust_cache.manifest.protocol import PAPER, Protocol
 SCHEMA = 1
 ALPHA = 0.05  # the chance of a false alarm among all comparisons, after Holm's adjustment
 LEVEL = 0.95  # of the intervals
+AUROC_TRAININGS = 3  # with fewer, training noise alone makes the test of AUROCs reject too often
 RESOLVED_FROM = 3  # positives below a threshold; the bootstrap of fewer is that of a sample minimum
 _FEWEST = 200  # a 95 % interval needs its 2.5 % tails, a p-value its resolution
 _MOST = 1_000_000

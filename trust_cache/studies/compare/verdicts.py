@@ -8,6 +8,7 @@ from trust_cache.statistics.auroc import PairedAurocs
 from trust_cache.statistics.thresholds import exact_share
 from trust_cache.studies.compare.comparison_results import (
     ALPHA,
+    AUROC_TRAININGS,
     RESOLVED_FROM,
     Standing,
     TrainingNoise,
@@ -77,9 +78,15 @@ def judge_auroc(
     """Return the verdict on a difference of AUROCs and its reason."""
     if found is None or p_adjusted is None:
         return "not resolvable", "a class has fewer than two complete cases"
-    if p_adjusted <= ALPHA:
-        return _over_trainings("the adjusted test rejects", noise)
-    return "cannot tell", "the adjusted test does not reject"
+    if p_adjusted > ALPHA:
+        return "cannot tell", "the adjusted test does not reject"
+    trainings = 1 if noise is None else len(noise.differences)
+    if trainings < AUROC_TRAININGS:
+        return "cannot tell", (
+            f"the adjusted test rejects, but training noise alone often does that: expected {AUROC_TRAININGS}"
+            f" trainings or more (fit-heads --repeats), found {trainings}"
+        )
+    return _over_trainings("the adjusted test rejects", noise)
 
 
 def _over_trainings(reason: str, noise: TrainingNoise | None) -> tuple[Verdict, str]:

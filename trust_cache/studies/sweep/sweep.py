@@ -115,7 +115,8 @@ def _prepare(
         split = draw_split(sweep_choice.label_cohort(work), fit.seed)
     else:
         work = sweep_folder.read_draws(out, work, earlier.identity)
-        split, _ = read_split(out / sweep_folder.SPLIT, sweep_choice.label_cohort(work))
+        split, _ = read_split(out / sweep_folder.SPLIT, sweep_choice.label_cohort(work), fit.seed)
+        split = replace(split, given=False)  # it was drawn at the first start
     kept = (
         "repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256",
         "images_without_features",

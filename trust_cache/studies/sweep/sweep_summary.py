@@ -13,6 +13,7 @@ def winners_table(done: Sweep) -> Table:
     axes = list(find_axes(done.record.settings))
     header = (
         "Target", "Setting", *axes, "Search dismissal", "Dismissal", BOUND, BOUND_CORRECTED, "Recall",
+        "Status",
     )  # fmt: skip
     counts = done.counts
     title = (
@@ -47,7 +48,14 @@ def cautions(done: Sweep) -> list[str]:
         f"Evaluation of {len(shown):,} settings is shown in results.csv and marked: choosing by it breaks"
         " the plain bounds.": bool(shown),
     }
-    return [*(text for text, applies in texts.items() if applies), *limits("out-of-fold")]
+    return [
+        *(text for text, applies in texts.items() if applies),
+        *limits("out-of-fold", patients=_several_cases(done)),
+    ]
+
+
+def _several_cases(done: Sweep) -> bool:
+    return any(winner.point.set_aside for winner in done.winners.values())
 
 
 def _cells(target: float, winner: WinnerRecord, axes: list[str]) -> tuple[str, ...]:
@@ -60,6 +68,7 @@ def _cells(target: float, winner: WinnerRecord, axes: list[str]) -> tuple[str, .
         percent(winner.search_dismissal),
         *(figures if point.met else (NOT_AVAILABLE, NO_NUMBER, NO_NUMBER)),
         percent(point.recall),
+        point.status,
     )
 
 
