@@ -9,6 +9,7 @@ import typer
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache.base.files import DISK_FULL
+from trust_cache.base.places import refuse_credentials
 from trust_cache_cli import (
     cache_commands,
     certify_commands,
@@ -83,6 +84,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every pipe can encode a tau
     try:
+        for word in sys.argv[1:]:
+            refuse_credentials(word)
         try:
             app(prog_name="trust-cache")
         finally:

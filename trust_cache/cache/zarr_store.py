@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import PARTIAL, refusals_in_words, write_durably
-from trust_cache.base.places import answers_in_words, is_of_a_store, is_url, join, read_bytes
+from trust_cache.base.places import answers_in_words, is_of_a_store, is_url, join, read_bytes, redacted
 from trust_cache.cache.cached_manifest import columns_of
 from trust_cache.cache.layout import FORMAT, CacheDescription, Features, Layout, read_description
 from trust_cache.cache.store import Backend, Columns, DamagedError, ShardPlace, bytes_of, read_place
@@ -86,7 +86,7 @@ class ZarrStore:
         except Exception as error:  # damaged metadata makes zarr-python raise nearly anything
             self._refuse_silence(error)
             message = f"{source}: not a feature cache: no readable Zarr group there ({error})"
-            raise InputError(message) from error
+            raise InputError(redacted(message)) from error
         self.description, self.layout = read_description(document, self._features.shape, source)
 
     @cached_property
@@ -108,7 +108,7 @@ class ZarrStore:
             raise
         except Exception as error:
             self._refuse_silence(error)
-            raise DamagedError(f"{self.source}: {what} cannot be read ({error})", kind) from error
+            raise DamagedError(redacted(f"{self.source}: {what} cannot be read ({error})"), kind) from error
 
     def _refuse_silence(self, error: Exception) -> None:
         """Raise the error of a store that refuses or does not answer; damaged bytes are another matter."""

@@ -16,7 +16,7 @@ import polars as pl
 
 from trust_cache.base.csv_tables import LINE, read_text_table, restore
 from trust_cache.base.errors import InputError
-from trust_cache.base.places import is_url
+from trust_cache.base.places import is_url, redacted_urls
 from trust_cache.manifest.manifest_checks import ERRORS, Finding, Findings, Severity, counted_images
 from trust_cache.manifest.metadata_file import Metadata, read_images, read_metadata, require_columns
 
@@ -89,6 +89,9 @@ def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
             sentence = f"expected a {name} of each image, found none for any of {counted_images(images)}"
             errors.append(Finding(f"{name}-filled", Severity.ERROR, sentence))
     raise_errors(str(path), tuple(errors))
+    # The path is copied to every later manifest. One with credentials is refused, hidden or not.
+    hidden = [None if cell is None else redacted_urls(cell) for cell in images["path"].to_list()]
+    images = images.with_columns(path=pl.Series(hidden, dtype=pl.String))
     return Manifest(join_columns(images, metadata, MANIFEST_COLUMNS), path)
 
 
@@ -200,7 +203,7 @@ def place_under(prefix: str, cell: str | None) -> str | None:
     """Return the manifest's path of an image from the metadata's, under a prefix of `images_prefix`."""
     if cell is None:
         return None
-    cell = with_slashes(cell)
+    cell = redacted_urls(with_slashes(cell))
     if is_url(cell) or is_absolute(cell):
         return cell
     cell = cell.removeprefix("./")
