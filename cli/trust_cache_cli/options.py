@@ -121,6 +121,9 @@ Encoder = Annotated[str | None, typer.Option(metavar="NAME", help="Any timm mode
 ImageSize = Annotated[str, typer.Option(metavar="HxW", help="Height and width of the encoder's input.")]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Worker processes. [all cores]")]
 Like = Annotated[str, typer.Option(metavar="SET", help="The data set to imitate: rsna or nlbs.")]
+AllowUrls = Annotated[
+    bool, typer.Option("--allow-urls", help="Open paths in the manifest that are URLs of their own.")
+]
 Threads = Annotated[int | None, typer.Option(help="Processor threads. [all cores]")]
 LowMemory = Annotated[bool, typer.Option("--low-memory", help="Map the features instead of loading them.")]
 Epochs = Annotated[int, typer.Option(help="Epochs of training.")]

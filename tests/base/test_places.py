@@ -42,8 +42,17 @@ def test_absolute_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def test_unknown_protocols_and_missing_packages() -> None:
+    for place in ("zz9://x/y", "ftp://host/x", "data://text/plain,x", "python://x", "github://a:b@x/y"):
+        with pytest.raises(
+            InputError, match=r"expected a (path or a URL of s3.*found|URL without credentials)"
+        ):
+            places.read_bytes(place)
+    for place in ("zip://a.dcm::http://host/x", "http://host/x::file:///x", "s3://b/x::http://host/"):
+        with pytest.raises(InputError, match=r"found a URL of zip|expected the URL of one place"):
+            places.read_bytes(place)
+    places.refuse_place("http://[::1]:80/x")
     with pytest.raises(InputError, match="not a place that can be opened"):
-        places.read_bytes("zz9://x/y")
+        places.read_bytes("s3://")
     with pytest.raises(InputError, match="pip install"):  # adlfs is not among the extras
         places.read_bytes("abfs://container/x")
 

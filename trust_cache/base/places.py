@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "file", "memory")
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 # Their errors are about bytes that were read; any other library's are about the store.
 _READERS = {*sys.stdlib_module_names, "numcodecs", "numpy", "polars", "zarr"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
+_INVALID_NAME = {"ParamValidationError"}
 # A path object turns :// into :/. A password may hold a slash, but host:8080/ is a port.
 _USER = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<user>(?!\[)[^\s/@]*:(?!\d+/)[^\s@]*|[^\s/@]+)@"
@@ -61,6 +64,22 @@ def refuse_credentials(place: str | os.PathLike[str]) -> None:
         raise InputError(
             f"{redacted_urls(text)}: expected a URL without credentials, found some; give them in the"
             " environment or in the store's own configuration"
+        )
+
+
+def refuse_place(place: str | os.PathLike[str]) -> None:
+    """Refuse a URL that may not be opened: of another scheme than SCHEMES, chained, or with credentials."""
+    text = os.fspath(place)
+    if not is_url(text):
+        return
+    refuse_credentials(text)
+    scheme = text.partition("://")[0].lower()
+    if scheme not in SCHEMES:
+        known = ", ".join(SCHEMES)
+        raise InputError(f"{text}: expected a path or a URL of {known}, found a URL of {scheme}")
+    if "::" in _IPV6.sub("", text):
+        raise InputError(
+            f"{text}: expected the URL of one place, found :: between two; name the place itself"
         )
 
 
@@ -136,12 +155,13 @@ def answers_in_words(place: str) -> Iterator[None]:
         raise InputError(
             f'{place}: such URLs need another package ({error}); for s3: pip install "trust-cache[cluster]"'
         ) from error
-    except ValueError as error:  # an unknown protocol, or a name that is invalid in the store
-        message = f"{place}: not a place that can be opened ({first_line(error)})"
-        raise InputError(redacted(message)) from error
+    except ValueError as error:  # a name that is invalid in the store
+        raise _invalid(place, error) from error
     except Exception as error:  # each store's library has errors of its own
         if type(error).__name__ in _NO_CREDENTIALS:
             raise _refused(place, error) from error
+        if type(error).__name__ in _INVALID_NAME:
+            raise _invalid(place, error) from error
         found = redacted(f"{place}: the store does not answer ({type(error).__name__}: {first_line(error)})")
         raise StoppedError(
             f"{found}; finished work is kept. Run the same command again when it does"
@@ -170,9 +190,13 @@ def _refused(place: str, error: Exception) -> RefusedError:
     return RefusedError(f"{found}; check the credentials and their rights")
 
 
+def _invalid(place: str, error: Exception) -> InputError:
+    return InputError(redacted(f"{place}: not a place that can be opened ({first_line(error)})"))
+
+
 def _system_of(place: str) -> "tuple[AbstractFileSystem, str]":
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra; a laptop has paths
 
-    refuse_credentials(place)
+    refuse_place(place)
     system, path = url_to_fs(place)
     return system, path
