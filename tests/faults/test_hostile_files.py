@@ -1,18 +1,25 @@
 """Files that mean harm: refused with a reason, nothing of them runs, nothing is written elsewhere."""
 
 import io
+import json
+import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from zarr.core.metadata import v3
 
 from tests.cache.material import some_features, write_cache
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.copy_cache import import_features
+from trust_cache.cache.known_stores import open_store
 from trust_cache.cache.verify_cache import verify_cache
+from trust_cache.cache.zarr_store import ZarrStore
 from trust_cache.images.preprocess import preprocess
 
 IDS = (
@@ -57,6 +64,77 @@ def test_links_in_a_zarr_cache(tmp_path: Path, part: str) -> None:
     assert [problem.kind for problem in verify_cache(cache)] == ["link"]
     with pytest.raises(InputError, match="is a link; a cache holds files only"):
         open_cache(cache)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("array", ["features", "marks", "manifest/image_id"])
+@pytest.mark.parametrize("inner", [False, True])
+def test_codecs_that_a_cache_does_not_use(
+    tmp_path: Path, array: str, inner: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache.zarr"
+    write_cache(cache, some_features(10))
+    looked_up: list[str] = []
+    look_up = v3.get_codec_class
+    monkeypatch.setattr(v3, "get_codec_class", lambda name: looked_up.append(name) or look_up(name))
+    hostile = {"name": "numcodecs.pickle", "configuration": {}}
+    shard = {"name": "sharding_indexed", "configuration": {"codecs": [hostile], "index_codecs": []}}
+    edit(cache / array / "zarr.json", lambda found: found["codecs"].append(shard if inner else hostile))
+    with pytest.raises(InputError, match=rf"{array}: expected the codecs bytes.*found 'numcodecs.pickle'"):
+        read_all(cache)
+    assert "numcodecs.pickle" not in looked_up
+    assert array == "features" or "bytes" in looked_up  # the names are seen where they are looked up
+
+
+def test_consolidated_metadata_do_not_replace_what_was_checked(tmp_path: Path) -> None:
+    cache, features = tmp_path / "cache.zarr", some_features(10)
+    write_cache(cache, features)
+    described = json.loads((cache / "features" / "zarr.json").read_text())
+    described["codecs"] = [{"name": "numcodecs.pickle"}]
+    consolidated = {"kind": "inline", "must_understand": False, "metadata": {"features": described}}
+    edit(cache / "zarr.json", lambda found: found.update(consolidated_metadata=consolidated))
+    read_all(cache)
+
+
+class Planted:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("url", [False, True])
+def test_version_2_of_zarr_is_refused_by_name(tmp_path: Path, url: bool) -> None:
+    cache = tmp_path / "cache.zarr"
+    (cache / "features").mkdir(parents=True)
+    (cache / ".zgroup").write_text('{"zarr_format": 2}')
+    (cache / ".zattrs").write_text('{"trust-cache": {}}')
+    described = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None, "fill_value": None,
+        "order": "C", "filters": [{"id": "pickle", "protocol": 5}],
+    }  # fmt: skip
+    (cache / "features" / ".zarray").write_text(json.dumps(described))
+    (cache / "features" / "0").write_bytes(pickle.dumps(Planted(tmp_path / "ran")))
+    with pytest.raises(
+        InputError, match=r"expected Zarr version 3 \(zarr.json\), found version 2 \(.zattrs\)"
+    ):
+        open_cache(cache.as_uri() if url else cache)
+    assert not (tmp_path / "ran").exists()
+
+
+def read_all(cache: Path) -> None:
+    opened = open_store(cache)
+    opened.read_columns()
+    ZarrStore.read_marks(opened)  # type: ignore[arg-type]  # a Zarr cache
+    opened.read_shard(0, np.empty((4, 3, 8), dtype=np.float16))
 
 
 @pytest.mark.parametrize("how", ["external link", "soft link", "external storage", "virtual"])
