@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -52,6 +53,30 @@ def sync_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
         sync(path)
     sync(folder)
+
+
+def kernel_folder() -> Path:
+    """Return the folder for compiled kernels: NUMBA_CACHE_DIR, else one of the user's own."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(given) if given else Path.home() / ".cache" / "trust-cache" / "numba"
+
+
+def claim_private(folder: Path) -> None:
+    """Make a folder that only this user can write to (0700); OSError where that is impossible.
+
+    An existing one is refused if others can write to it or replace it: they could put code there.
+    """
+    folder = folder.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.name == "nt":
+        return  # rights are not modes there
+    for place in (folder, *folder.resolve().parents):
+        found = place.stat()
+        # A user's own group has the user's number. The sticky bit keeps others from replacing a folder.
+        writable = found.st_mode & (0o002 if found.st_gid == found.st_uid else 0o022)
+        sticky = place != folder and found.st_mode & stat.S_ISVTX
+        if (writable and not sticky) or found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EPERM, "others can write to it", str(place))
 
 
 @contextmanager
