@@ -3,8 +3,11 @@
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ from trust_cache.cache.copy_cache import import_features
 from trust_cache.cache.known_stores import open_store
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.zarr_store import ZarrStore
+from trust_cache.clinic.incoming_cases import scan_folder
+from trust_cache.images.dicom_file import MOST_INFLATED, read_dataset
+from trust_cache.images.image_failures import ImageError
 from trust_cache.images.preprocess import preprocess
 
 IDS = (
@@ -64,6 +70,44 @@ def test_links_in_a_zarr_cache(tmp_path: Path, part: str) -> None:
     assert [problem.kind for problem in verify_cache(cache)] == ["link"]
     with pytest.raises(InputError, match="is a link; a cache holds files only"):
         open_cache(cache)
+
+
+def deflated(path: Path, dataset: Iterable[bytes]) -> None:
+    """Write a DICOM file whose data set is these bytes, deflated."""
+    squeeze = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    uid = b"1.2.840.10008.1.2.1.99"
+    meta = b"\x02\x00\x10\x00UI" + len(uid).to_bytes(2, "little") + uid
+    group = b"\x02\x00\x00\x00UL\x04\x00" + len(meta).to_bytes(4, "little")
+    with path.open("wb") as file:
+        file.write(bytes(128) + b"DICM" + group + meta)
+        file.writelines(squeeze.compress(part) for part in dataset)
+        file.write(squeeze.flush())
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_deflated_bomb_takes_little_memory(tmp_path: Path, cut: int) -> None:
+    """One long element, whole or truncated, through triage's scan and through `preprocess`'s reader."""
+    path = tmp_path / "bomb.dcm"
+    element = b"\x08\x00\x08\x00OB\x00\x00" + (2 * MOST_INFLATED).to_bytes(4, "little")
+    deflated(path, chain([element], repeat(bytes(2**24), 2 * MOST_INFLATED >> 24)))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    try:
+        (case,) = scan_folder(tmp_path).cases
+        with pytest.raises(ImageError, match="the deflated data set has more than 268,435,456 bytes"):
+            read_dataset(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    assert "more than 268,435,456 bytes" in str(case.images[0].problem)
+
+
+def test_a_deflated_image_of_a_usual_size_is_read(tmp_path: Path) -> None:
+    rows = b"\x28\x00\x10\x00US\x02\x00\x07\x00"
+    filler = b"\x29\x00\x10\x10OB\x00\x00" + (2**22).to_bytes(4, "little") + bytes(2**22)
+    deflated(tmp_path / "whole.dcm", [rows, filler])
+    assert read_dataset(tmp_path / "whole.dcm").Rows == 7
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
