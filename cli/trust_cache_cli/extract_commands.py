@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache_cli.options import (
+    AllowUrls,
     AugmentedViews,
     ClusterOptions,
     Encoder,
@@ -102,6 +103,7 @@ def extract(
     ] = "auto",
     image_size: ImageSize = "1520x912",
     seed: Seed = 0,
+    allow_urls: AllowUrls = False,
 ) -> None:
     """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
 
@@ -129,6 +131,7 @@ def extract(
             out,
             settings,
             cluster=cluster.cluster(),
+            allow_urls=allow_urls,
             on_start=progress.start,
             on_shard=progress.add,
         )

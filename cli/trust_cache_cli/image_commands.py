@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from trust_cache.base.errors import InputError
-from trust_cache_cli.options import AsJson, ClusterOptions, Like, Seed, Workers, command, command_group
+from trust_cache_cli.options import (
+    AllowUrls,
+    AsJson,
+    ClusterOptions,
+    Like,
+    Seed,
+    Workers,
+    command,
+    command_group,
+)
 from trust_cache_cli.output import bar, say, show_json, warn
 
 SOME_FAILED = 1
@@ -29,6 +38,7 @@ def preprocess(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet of the results.")
     ] = None,
+    allow_urls: AllowUrls = False,
 ) -> None:
     """Convert every DICOM of a manifest to a canonical 16-bit breast PNG.
 
@@ -46,6 +56,7 @@ def preprocess(
             manifest,
             out,
             workers=cluster.cluster() or workers or os.cpu_count() or 1,
+            allow_urls=allow_urls,
             on_start=shown.start,
             advance=shown.advance,
         )

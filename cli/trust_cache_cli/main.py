@@ -9,6 +9,7 @@ import typer
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache.base.files import DISK_FULL
+from trust_cache.base.places import refuse_credentials
 from trust_cache_cli import (
     cache_commands,
     certify_commands,
@@ -83,6 +84,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every pipe can encode a tau
     try:
+        for word in sys.argv[1:]:
+            refuse_credentials(word)
         try:
             app(prog_name="trust-cache")
         finally:
@@ -94,7 +97,11 @@ def main() -> None:
         fail(f"{error.filename or 'the output'}: {error.strerror or error}")
         sys.exit(StoppedError.exit_code if error.errno in DISK_FULL else InputError.exit_code)
     except MemoryError:
-        fail("not enough memory; nothing was written")
+        fail(
+            "there is not enough memory for this command; finished work is kept. Close other programs or"
+            " use a machine with more memory (`trust-cache doctor` shows it), try --low-memory or fewer"
+            " --workers where the command has them, and run the same command again"
+        )
         sys.exit(StoppedError.exit_code)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("trust_cache"):

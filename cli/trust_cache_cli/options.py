@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.places import redacted
 
 if TYPE_CHECKING:
     from trust_cache.base.executor import Cluster
@@ -64,10 +65,17 @@ def command(
     return register
 
 
+class _Formatter(logging.Formatter):
+    """Writes messages and tracebacks without credentials."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
 def _verbose(value: bool) -> bool:
     if value:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_Formatter("%(message)s"))
         handler.setLevel(logging.INFO)
         _listen(handler)
     return value
@@ -79,7 +87,7 @@ def _log(value: Path | None) -> Path | None:
             handler = logging.FileHandler(value, encoding="utf-8")
         except OSError as error:
             raise typer.BadParameter(f"{value}: cannot write there ({error.strerror})") from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         _listen(handler)
     return value
 
@@ -113,6 +121,9 @@ Encoder = Annotated[str | None, typer.Option(metavar="NAME", help="Any timm mode
 ImageSize = Annotated[str, typer.Option(metavar="HxW", help="Height and width of the encoder's input.")]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Worker processes. [all cores]")]
 Like = Annotated[str, typer.Option(metavar="SET", help="The data set to imitate: rsna or nlbs.")]
+AllowUrls = Annotated[
+    bool, typer.Option("--allow-urls", help="Open paths in the manifest that are URLs of their own.")
+]
 Threads = Annotated[int | None, typer.Option(help="Processor threads. [all cores]")]
 LowMemory = Annotated[bool, typer.Option("--low-memory", help="Map the features instead of loading them.")]
 Epochs = Annotated[int, typer.Option(help="Epochs of training.")]

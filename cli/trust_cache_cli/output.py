@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trust_cache.base.places import redacted
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -56,7 +58,7 @@ def show_list(title: str, items: Iterable[str]) -> None:
 def say(sentence: str, style: str = "", *, error: bool = False) -> None:
     """Print a sentence as one line: a terminal wraps it, a file does not."""
     out = console(error=error)
-    out.print(sentence, style=style, soft_wrap=not out.is_terminal)
+    out.print(redacted(sentence), style=style, soft_wrap=not out.is_terminal)
 
 
 def warn(messages: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,6 +106,11 @@ def test_thread_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_cache_of_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "new" / "folder"))
     assert kernel_cache_finding().state == "good"
+    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "new" / "folder").chmod(0o777)
+    shared = kernel_cache_finding()
+    assert (shared.state, "others can write to it" in shared.found) == ("missing", True)
+    assert tempfile.gettempdir() not in (shared.fix or "")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))

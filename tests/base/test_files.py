@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_file, write_folder, write_keeping
 
 OWN = {"a.txt", "sub"}
 FILES = {"a.txt": b"one", "sub/b.txt": b"two"}
@@ -64,6 +64,60 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert caught.value.exit_code == 3
     assert content(tmp_path) == {"out/a.txt": b"0"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("name", ["out", "worklist.csv"])
+@pytest.mark.parametrize("call", ["fsync", "second rename"])
+def test_a_full_disk_while_results_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: str
+) -> None:
+    """The message says that earlier files are unchanged: under their own names."""
+    out = tmp_path / name
+
+    def write(content: bytes) -> None:
+        if name == "out":
+            write_folder(out, {"a.txt": content}, own=OWN)
+        else:
+            write_keeping(out, content)
+
+    write(b"0")
+    before = content(tmp_path)
+    renamed: list[Path] = []
+    rename = Path.rename
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_at_second(path: Path, target: Path) -> Path:
+        renamed.append(path)
+        if len(renamed) == 2:
+            full()
+        return rename(path, target)
+
+    if call == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "rename", full_at_second)
+    with pytest.raises(StoppedError, match="earlier files are unchanged"):
+        write(b"1")
+    assert content(tmp_path) == before
+
+
+def test_private_files_are_the_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "worklist.csv"
+    before = os.umask(0)
+    try:
+        write_file(tmp_path / "table.csv", b"")
+        for content_ in (b"1", b"2"):
+            write_keeping(path, content_, private=True)
+        assert {p.name: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {
+            "table.csv": 0o666, "worklist.csv": 0o600, "worklist.csv.1": 0o600,
+        }  # fmt: skip
+        path.chmod(0o640)  # what the user has chosen stays
+        write_file(path, b"3", private=True)
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
 
 
 def test_the_current_folder_and_those_above_are_refused(

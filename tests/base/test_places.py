@@ -42,8 +42,17 @@ def test_absolute_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def test_unknown_protocols_and_missing_packages() -> None:
+    for place in ("zz9://x/y", "ftp://host/x", "data://text/plain,x", "python://x", "github://a:b@x/y"):
+        with pytest.raises(
+            InputError, match=r"expected a (path or a URL of s3.*found|URL without credentials)"
+        ):
+            places.read_bytes(place)
+    for place in ("zip://a.dcm::http://host/x", "http://host/x::file:///x", "s3://b/x::http://host/"):
+        with pytest.raises(InputError, match=r"found a URL of zip|expected the URL of one place"):
+            places.read_bytes(place)
+    places.refuse_place("http://[::1]:80/x")
     with pytest.raises(InputError, match="not a place that can be opened"):
-        places.read_bytes("zz9://x/y")
+        places.read_bytes("s3://")
     with pytest.raises(InputError, match="pip install"):  # adlfs is not among the extras
         places.read_bytes("abfs://container/x")
 
@@ -77,3 +86,56 @@ def test_answers_in_words(raised: Exception, expected: type[Exception], words: s
 )
 def test_errors_of_a_store(error: Exception, of_a_store: bool) -> None:
     assert places.is_of_a_store(error) is of_a_store
+
+
+SENTINEL = "Sentinel/8f2c"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"http://user:{SENTINEL}@host/x",
+        f"https://user:{SENTINEL.replace('/', '')}@host:8080/x",
+        f"s3://key:{SENTINEL}@bucket/x",
+        f"abfs://account:{SENTINEL}@host/x",
+        f"http:/user:{SENTINEL}@host/x",  # what a path object makes of it
+        f"https://host/x?X-Amz-Date=1&X-Amz-Signature={SENTINEL}",
+        f"https://host/x?sig={SENTINEL}&sv=1",
+        f"https://{SENTINEL.replace('/', '')}@host/x",
+    ],
+)
+def test_credentials_in_urls_are_refused_and_hidden(place: str) -> None:
+    with pytest.raises(InputError, match=r"without credentials.*environment") as refused:
+        places.refuse_credentials(place)
+    shown = str(refused.value)
+    assert "***" in shown
+    assert "host" in shown or "bucket" in shown
+    assert "entinel" not in shown
+    assert "8f2c" not in shown
+    with pytest.raises(InputError, match="without credentials"):  # hiding does not make it valid
+        places.refuse_credentials(places.redacted_urls(place))
+    assert places.redacted_urls(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://bucket/a@b:c@d", "http://host:8080/a@b", "https://host/x?download=1", "/data/a:b@c",
+        "abfs://container@account.dfs.core.windows.net/x", "http://[::1]:80/a@b", "C:/x@y", "a@b",
+    ],
+)  # fmt: skip
+def test_other_places_stay_as_they_are(place: str) -> None:
+    places.refuse_credentials(place)
+    assert places.redacted(place) == place
+
+
+def test_secrets_of_the_environment_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SENTINEL)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "short")
+    for raised in (PermissionError, ConnectionResetError, ValueError):
+        with (
+            pytest.raises((InputError, StoppedError)) as found,
+            places.answers_in_words("s3://bucket/x"),
+        ):
+            raise raised(f"a short word and {SENTINEL}")
+        assert "short word and ***" in str(found.value)

@@ -1,5 +1,6 @@
 """Conversion keeps every bit; a subset holds the chosen images in their order; an import what was given."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import failed_warning, open_cache
 from trust_cache.cache.cache_writer import create_cache
 from trust_cache.cache.copy_cache import convert_cache, import_features, subset_cache
+from trust_cache.cache.extract.view_features import stored_features
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.cache.known_stores import open_store
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.images.image_failures import Failure
 from trust_cache.images.picture_folder import ImageSettings, claim_folder
@@ -209,3 +212,22 @@ def test_import_refuses_other_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         import_features(tmp_path / "z.npy", manifest, out)
     assert open_cache(import_features(*save(tmp_path, np.zeros((6, 8))), out).source).images == 6
+
+
+def test_minus_zero_changes_no_digest(tmp_path: Path) -> None:
+    """From -0.0 itself, and from a negative number too small for float16; all else keeps its value."""
+    zero = some_features(6)
+    zero[2, 1, 3] = zero[4] = 0
+    minus, tiny = zero.copy(), zero.astype(np.float32)
+    minus[2, 1, 3] = minus[4] = -0.0
+    tiny[2, 1, 3] = tiny[4] = -1e-12
+    marks = []
+    for number, features in enumerate((zero, minus, tiny)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cache = folder / "cache.zarr"
+        import_features(*save(folder, features), cache, shard_images=4)
+        marks.append(open_store(cache).read_marks().tobytes())
+        stored = stored_features(partial(np.array, features))
+        np.testing.assert_array_equal(stored.view(np.uint16), zero.view(np.uint16))
+    assert marks[0] == marks[1] == marks[2]

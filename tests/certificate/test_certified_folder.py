@@ -9,7 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.conftest import make_scores
 from trust_cache import certify
+from trust_cache.base.digests import rows_sha256
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certified_folder import write_certification
@@ -184,6 +186,28 @@ def test_a_certificate_without_its_split_says_so(certified: tuple[Path, Path]) -
     (out / "split.csv").unlink()
     with pytest.raises(InputError, match="name one with --split"):
         verify(out / "certificates" / "a@0.98.json", scores)
+
+
+def test_no_cell_is_a_formula_and_the_split_is_read_back(tmp_path: Path) -> None:
+    """Case ids, configurations and groups that a spreadsheet would compute; the digests are of the names."""
+    signs = ("=", "+", "-", "@", "'", "'=")
+    table = make_scores(configurations=("=1+1", "@b"))
+    ids = [f"{signs[int(name) % 6]}{name}" for name in table["case_id"]]
+    table = table.with_columns(pl.Series("case_id", ids), site="=" + pl.col("site"))
+    made = certify(table, by="site", resplits=2, band=True)
+    out = tmp_path / "out"
+    write_certification(made, out)
+    for path in out.glob("*.csv"):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        texts = [row[name] for row in rows for name in {"case_id", "configuration", "group"} & set(row)]
+        assert texts
+        assert not [text for text in texts if text.startswith(("=", "+", "-", "@"))], path.name
+    again = certify(table, split=out / "split.csv")
+    assert again.split.sha256 == made.split.sha256
+    assert [point.tau for point in again.points] == [point.tau for point in made.points]
+    rows = sorted((name, part) for name, part in made.split.table.iter_rows())
+    assert rows_sha256(rows) == made.split.sha256
 
 
 def test_hostile_names_stay_in_the_folder(scores_file: WriteScores, tmp_path: Path) -> None:

@@ -106,6 +106,29 @@ def test_wrong_use_exits_2(run: Run, scores_file: WriteScores, tmp_path: Path, w
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "header", ["case_id,label, label,score", "case_id,label,label ,score", "case_id,label,label,score"]
+)
+def test_a_column_that_occurs_twice_is_named(run: Run, tmp_path: Path, header: str) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text(f"{header}\n1,0,0,0.5\n2,1,1,0.7\n")
+    done = run("certify", path, "--out", tmp_path / "out")
+    assert (done.code, "column label occurs twice in the header" in done.err) == (2, True)
+
+
+def test_too_little_memory_says_what_to_do(
+    run: Run, scores_file: WriteScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("trust_cache.certificate.certify.certify", full)
+    done = run("certify", scores_file(), "--out", tmp_path / "out")
+    assert done.code == 3
+    assert "not enough memory" in done.err
+    assert "run the same command again" in done.err
+
+
 def test_a_folder_with_other_files_is_refused(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:
     done = run("certify", scores_file(), "--out", tmp_path)
     assert done.code == 2

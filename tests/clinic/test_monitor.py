@@ -99,7 +99,9 @@ def test_looks_are_counted_and_each_spends_less(place: Place) -> None:
         assert again.look == found.look
         spent.append(found.look.delta_spent)
     assert spent == [0.01 / (j * (j + 1)) for j in range(1, 5)]
-    history = json.loads(place.worklist.with_name("worklist.looks.json").read_text())
+    path = place.worklist.with_name("worklist.looks.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+    history = json.loads(path.read_text())
     assert [entry["look"]["number"] for entry in history["looks"]] == [1, 2, 3, 4]
 
 

@@ -137,6 +137,7 @@ def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: 
         with pytest.raises(InputError, match="is being written by"), Journal(out, identity):
             pass
     path = tmp_path / ".worklist.csv.work" / "journal.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(path.read_bytes() + b'{"key": "torn')
     with Journal(out, identity) as journal:
         assert journal.finished(item) == scored

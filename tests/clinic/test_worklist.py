@@ -30,6 +30,7 @@ def test_every_text_cell_is_neutral_and_read_back(tmp_path: Path) -> None:
     ]
     path = tmp_path / "worklist.csv"
     write_worklist(path, rows)
+    assert path.stat().st_mode & 0o777 == 0o600
     for cells in list(csv.reader(io.StringIO(path.read_text())))[1:]:
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
     assert sorted(read_worklist(path), key=lambda row: row.case_id) == sorted(

@@ -69,6 +69,35 @@ def test_a_second_start_compiles_nothing(install: Path) -> None:
     assert "compiled anew" not in result.stderr
 
 
+def test_the_default_folder_is_private(install: Path) -> None:
+    for hits in ("0\n", "1\n"):
+        assert run(install, HOME=str(install)).stdout == hits
+    assert (install / ".cache" / "trust-cache" / "numba").stat().st_mode & 0o777 == 0o700
+    assert not list((install / "trust_cache").rglob("*.nbi"))
+
+
+@pytest.mark.parametrize("shared", ["folder", "parent"])
+def test_nothing_in_a_shared_folder_runs(install: Path, shared: str) -> None:
+    cache = install / "shared" / "numba"
+    assert run(install, NUMBA_CACHE_DIR=str(cache)).stdout == "0\n"
+    (cache if shared == "folder" else cache.parent).chmod(0o777)
+    result = run(install, NUMBA_CACHE_DIR=str(cache))
+    assert result.stdout == "0\n", result.stderr
+    assert "others can write to it" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", b"\x80\x05damaged"])
+def test_a_damaged_file_is_compiled_again(install: Path, suffix: str, content: bytes) -> None:
+    cache = install / "numba"
+    assert run(install, NUMBA_CACHE_DIR=str(cache)).stdout == "0\n"
+    (damaged,) = cache.rglob(f"kernels.draw_words-*.{suffix}")
+    damaged.write_bytes(content)
+    for hits in ("0\n", "1\n"):
+        result = run(install, NUMBA_CACHE_DIR=str(cache))
+        assert result.stdout == hits, result.stderr
+
+
 def test_an_edit_of_the_vectors_reaches_the_compiled_kernels() -> None:
     """Numba compiles anew when kernels.py changes, and only then: its stamp must follow kernel_parts.py."""
     digest = hashlib.sha256((ROOT / "heads" / "kernel_parts.py").read_bytes()).hexdigest()

@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trust_cache.api.cache_size import CacheSize, estimate_size
+from trust_cache.base.files import claim_private, kernel_folder
 
 State = Literal["good", "note", "missing"]
 
@@ -98,19 +98,16 @@ def free_disk(folder: Path) -> int:
 
 def kernel_cache_finding() -> MachineFinding:
     """Check that compiled kernels can be stored: without, each start compiles for half a minute."""
-    place = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parents[1] / "heads" / "__pycache__")
-    candidates = [place]
-    with suppress(RuntimeError):  # the user has no home
-        if Path.home().is_dir():
-            candidates.append(str(Path.home() / ".cache" / "numba"))
-    for candidate in candidates:
-        try:
-            with tempfile.TemporaryFile(dir=_existing(Path(candidate))):
-                return MachineFinding("threads", "numba cache", "good", candidate)
-        except OSError:
-            continue
-    found = f"{place} is not writable: kernels are compiled again at each start"
-    fix = f"export NUMBA_CACHE_DIR={tempfile.gettempdir()}/numba"
+    place = "the home folder"
+    try:
+        place = str(kernel_folder())
+        claim_private(Path(place))
+        with tempfile.TemporaryFile(dir=place):
+            return MachineFinding("threads", "numba cache", "good", place)
+    except (OSError, RuntimeError) as error:  # a RuntimeError where the user has no home
+        reason = getattr(error, "strerror", None) or error
+        found = f"{place} cannot be used ({reason}): kernels are compiled again at each start"
+    fix = "export NUMBA_CACHE_DIR=DIR, a folder that only you can write to (mode 0700), not a shared one"
     return MachineFinding("threads", "numba cache", "missing", found, fix)
 
 

@@ -32,8 +32,9 @@ def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False)
     except pl.exceptions.PolarsError as error:
         hint = _hint(path) or f" ({first_line(error)})"
         raise InputError(f"{path}: not a readable CSV file in UTF-8 with commas{hint}") from error
-    table = table.rename({name: name.strip() for name in table.columns})
-    _check_header(path, table.columns, required)
+    header = [name.strip() for name in table.columns]
+    _check_header(path, header, required)
+    table.columns = header
     stripped = pl.all().str.strip_chars()
     table = table.with_columns(pl.when(stripped == "").then(None).otherwise(stripped).name.keep())
     if lines:
@@ -89,6 +90,11 @@ def restore(text: str) -> str:
     return text.removeprefix("'")
 
 
+def restored(column: pl.Expr) -> pl.Expr:
+    """Undo `neutralise` in a column."""
+    return column.str.strip_prefix("'")
+
+
 def _cell(value: object, *, neutral: bool) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -101,8 +107,8 @@ def _check_header(path: Path, found: Sequence[str], required: Sequence[str]) -> 
         raise InputError(
             f"{path}: missing column {', '.join(missing)}; found {', '.join(found[:20])}{_hint(path)}"
         )
-    # The reader renames the second of two equal names.
-    twice = [name for name in found if f"{name}_duplicated_0" in found]
+    # The reader renames the second of two equal names, but not of those that differ in spaces.
+    twice = sorted({name for name in found if f"{name}_duplicated_0" in found or found.count(name) > 1})
     if twice:
         raise InputError(f"{path}: column {', '.join(twice)} occurs twice in the header")
 

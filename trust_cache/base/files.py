@@ -3,10 +3,12 @@
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO, Literal
 from uuid import uuid4
 
 from trust_cache.base.errors import InputError, StoppedError
@@ -17,11 +19,16 @@ _NAMES_SHOWN = 3
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
 
 
-def write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Replace `path` by a file of these parts, synced to the disk, or leave it untouched."""
+def write_durably(path: Path, parts: Iterable[bytes | memoryview], *, private: bool = False) -> None:
+    """Replace `path` by a file of these parts, synced to the disk, or leave it untouched.
+
+    A new file that is `private` has mode 0600; one that was there keeps its mode.
+    """
     scratch = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
-        with scratch.open("wb") as file:
+        with open_private(scratch, "xb") if private else scratch.open("xb") as file:
+            if private and path.exists():
+                scratch.chmod(stat.S_IMODE(path.stat().st_mode))
             for part in parts:
                 file.write(part)
             file.flush()
@@ -31,6 +38,11 @@ def write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         scratch.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def open_private(path: Path, mode: Literal["ab", "xb"]) -> BinaryIO:
+    """Open a file to write or append; a new one can be read and written by this user only (0600)."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def sync(path: Path) -> None:
@@ -52,6 +64,30 @@ def sync_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
         sync(path)
     sync(folder)
+
+
+def kernel_folder() -> Path:
+    """Return the folder for compiled kernels: NUMBA_CACHE_DIR, else one of the user's own."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(given) if given else Path.home() / ".cache" / "trust-cache" / "numba"
+
+
+def claim_private(folder: Path) -> None:
+    """Make a folder that only this user can write to (0700); OSError where that is impossible.
+
+    An existing one is refused if others can write to it or replace it: they could put code there.
+    """
+    folder = folder.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.name == "nt":
+        return  # rights are not modes there
+    for place in (folder, *folder.resolve().parents):
+        found = place.stat()
+        # A user's own group has the user's number. The sticky bit keeps others from replacing a folder.
+        writable = found.st_mode & (0o002 if found.st_gid == found.st_uid else 0o022)
+        sticky = place != folder and found.st_mode & stat.S_ISVTX
+        if (writable and not sticky) or found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EPERM, "others can write to it", str(place))
 
 
 @contextmanager
@@ -97,21 +133,26 @@ def write_folder(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file atomically, replacing an earlier one."""
+def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write one file atomically, replacing an earlier one; see `write_durably` for `private`."""
     with refusals_in_words(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, [content])
+        write_durably(path, [content], private=private)
 
 
-def write_keeping(path: Path, content: bytes) -> Path | None:
+def write_keeping(path: Path, content: bytes, *, private: bool = False) -> Path | None:
     """Write one file; an earlier file with other content is kept under the returned name."""
-    kept = None
+    if not path.is_file() or path.read_bytes() == content:
+        write_file(path, content, private=private)
+        return None
+    new = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     with refusals_in_words(str(path)):
-        if path.is_file() and path.read_bytes() != content:
-            kept = _free_name(path)
-            path.rename(kept)
-    write_file(path, content)
+        try:
+            write_durably(new, [content], private=private)
+            kept = _replace_keeping(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+        sync(path.absolute().parent)
     return kept
 
 
@@ -138,17 +179,28 @@ def refuse_unknown(out: Path, *, own: Collection[str]) -> None:
 
 
 def _put_in_place(scratch: Path, out: Path) -> Path | None:
-    kept = None
     if out.exists():
         if _content(out) == _content(scratch):
             return None
         if any(out.iterdir()):
-            kept = _free_name(out)
-            out.rename(kept)
-        else:
-            out.rmdir()
+            kept = _replace_keeping(scratch, out)
+            sync(out.parent)
+            return kept
+        out.rmdir()
     scratch.rename(out)
     sync(out.parent)
+    return None
+
+
+def _replace_keeping(new: Path, out: Path) -> Path:
+    """Rename `out` to a free name, which is returned, and `new` to `out`: both or neither."""
+    kept = _free_name(out)
+    out.rename(kept)
+    try:
+        new.rename(out)
+    except BaseException:
+        kept.rename(out)
+        raise
     return kept
 
 

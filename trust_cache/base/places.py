@@ -15,11 +15,24 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "file", "memory")
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 # Their errors are about bytes that were read; any other library's are about the store.
 _READERS = {*sys.stdlib_module_names, "numcodecs", "numpy", "polars", "zarr"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
+_INVALID_NAME = {"ParamValidationError"}
+# A path object turns :// into :/. A password may hold a slash, but host:8080/ is a port.
+_USER = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<user>(?!\[)[^\s/@]*:(?!\d+/)[^\s@]*|[^\s/@]+)@"
+)
+_CONTAINERS = ("abfs", "abfss", "az")  # abfs://container@account: what precedes the @ is no secret
+_NAMES = r"(?:auth|credential|key|keyid|passwd|password|pwd|secret|sig|signature|token)"
+_QUERY = re.compile(rf"(?P<name>[?&][^\s=&]*{_NAMES}=)(?:\*{{3}}|[^\s&'\")]+)", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"(?:KEY|SECRET|TOKEN|PASSWORD|CONNECTION_STRING)$", re.IGNORECASE)
+_SHORTEST_SECRET = 8  # characters; a shorter value could be any word of a message
+_HIDDEN = "***"
 
 
 class RefusedError(InputError):
@@ -29,6 +42,45 @@ class RefusedError(InputError):
 def is_url(place: str | os.PathLike[str]) -> bool:
     """Tell whether a place is a URL (https://, s3://, file://) rather than a path."""
     return _URL.match(os.fspath(place)) is not None
+
+
+def redacted(text: str) -> str:
+    """Hide the credentials in a message: those inside URLs, and the environment's secrets."""
+    for name, value in os.environ.items():
+        if len(value) >= _SHORTEST_SECRET and _SECRET_VARIABLE.search(name):
+            text = text.replace(value, _HIDDEN)
+    return redacted_urls(text)
+
+
+def redacted_urls(text: str) -> str:
+    """Hide the credentials inside URLs; the same text on every machine."""
+    return _QUERY.sub(rf"\g<name>{_HIDDEN}", _USER.sub(_without_user, text))
+
+
+def refuse_credentials(place: str | os.PathLike[str]) -> None:
+    """Refuse a place with a user, a password or a token in its URL: it would be written to records."""
+    text = os.fspath(place)
+    if any(not _names_container(match) for match in _USER.finditer(text)) or _QUERY.search(text):
+        raise InputError(
+            f"{redacted_urls(text)}: expected a URL without credentials, found some; give them in the"
+            " environment or in the store's own configuration"
+        )
+
+
+def refuse_place(place: str | os.PathLike[str]) -> None:
+    """Refuse a URL that may not be opened: of another scheme than SCHEMES, chained, or with credentials."""
+    text = os.fspath(place)
+    if not is_url(text):
+        return
+    refuse_credentials(text)
+    scheme = text.partition("://")[0].lower()
+    if scheme not in SCHEMES:
+        known = ", ".join(SCHEMES)
+        raise InputError(f"{text}: expected a path or a URL of {known}, found a URL of {scheme}")
+    if "::" in _IPV6.sub("", text):
+        raise InputError(
+            f"{text}: expected the URL of one place, found :: between two; name the place itself"
+        )
 
 
 def join(folder: str, name: str) -> str:
@@ -62,7 +114,7 @@ def write_bytes(place: str, content: bytes) -> None:
         try:
             system.pipe_file(path, content)
         except FileNotFoundError as error:
-            raise InputError(f"{place}: cannot write there ({first_line(error)})") from error
+            raise InputError(redacted(f"{place}: cannot write there ({first_line(error)})")) from error
 
 
 def remove_file(place: str) -> None:
@@ -103,14 +155,16 @@ def answers_in_words(place: str) -> Iterator[None]:
         raise InputError(
             f'{place}: such URLs need another package ({error}); for s3: pip install "trust-cache[cluster]"'
         ) from error
-    except ValueError as error:  # an unknown protocol, or a name that is invalid in the store
-        raise InputError(f"{place}: not a place that can be opened ({first_line(error)})") from error
+    except ValueError as error:  # a name that is invalid in the store
+        raise _invalid(place, error) from error
     except Exception as error:  # each store's library has errors of its own
         if type(error).__name__ in _NO_CREDENTIALS:
             raise _refused(place, error) from error
+        if type(error).__name__ in _INVALID_NAME:
+            raise _invalid(place, error) from error
+        found = redacted(f"{place}: the store does not answer ({type(error).__name__}: {first_line(error)})")
         raise StoppedError(
-            f"{place}: the store does not answer ({type(error).__name__}: {first_line(error)}); finished"
-            " work is kept. Run the same command again when it does"
+            f"{found}; finished work is kept. Run the same command again when it does"
         ) from error
 
 
@@ -122,14 +176,27 @@ def is_of_a_store(error: Exception) -> bool:
     return isinstance(error, OSError | ImportError) or package not in _READERS
 
 
+def _names_container(match: re.Match[str]) -> bool:
+    user = match["user"]
+    return match["scheme"].lower() in _CONTAINERS and ":" not in user and user != _HIDDEN
+
+
+def _without_user(match: re.Match[str]) -> str:
+    return match[0] if _names_container(match) else f"{match['scheme']}://{_HIDDEN}@"
+
+
 def _refused(place: str, error: Exception) -> RefusedError:
-    return RefusedError(
-        f"{place}: the store refuses access ({first_line(error)}); check the credentials and their rights"
-    )
+    found = redacted(f"{place}: the store refuses access ({first_line(error)})")
+    return RefusedError(f"{found}; check the credentials and their rights")
+
+
+def _invalid(place: str, error: Exception) -> InputError:
+    return InputError(redacted(f"{place}: not a place that can be opened ({first_line(error)})"))
 
 
 def _system_of(place: str) -> "tuple[AbstractFileSystem, str]":
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra; a laptop has paths
 
+    refuse_place(place)
     system, path = url_to_fs(place)
     return system, path

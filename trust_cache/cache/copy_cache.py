@@ -22,7 +22,7 @@ from trust_cache.cache.cache_writer import CacheWriter, create_cache, write_fail
 from trust_cache.cache.cached_manifest import canonical_manifest
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.known_stores import EXTRACTION, Source, companion
-from trust_cache.cache.layout import SHARD_IMAGES, Features, finite_images
+from trust_cache.cache.layout import SHARD_IMAGES, Features, as_half, finite_images
 from trust_cache.images.image_failures import FAILURES
 from trust_cache.manifest.cases import CASE_LABEL, find_cases
 from trust_cache.manifest.manifest_file import REQUIRED_COLUMNS
@@ -147,7 +147,7 @@ def import_features(
     )
     with create_cache(out, table, array.shape[1], array.shape[2], fingerprint, shard_images) as writer:
         for shard in range(writer.layout.shards):
-            writer.write_shard(shard, _half(array[slice(*writer.layout.bounds(shard))]))
+            writer.write_shard(shard, as_half(array[slice(*writer.layout.bounds(shard))]))
     return open_cache(out)
 
 
@@ -203,15 +203,10 @@ def _header_shape(file: IO[bytes]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _half(block: NDArray[Any]) -> NDArray[np.float16]:
-    with np.errstate(over="ignore", under="ignore"):  # infinities are checked, tiny values become zero
-        return np.ascontiguousarray(block, dtype=np.float16)
-
-
 def _refuse_out_of_range(array: NDArray[Any], names: list[str], path: Path) -> None:
     wrong: list[str] = []
     for first in range(0, array.shape[0], SHARD_IMAGES):
-        finite = finite_images(_half(array[first : first + SHARD_IMAGES]))
+        finite = finite_images(as_half(array[first : first + SHARD_IMAGES]))
         wrong += [names[first + image] for image in np.flatnonzero(~finite)]
     if wrong:
         raise InputError(

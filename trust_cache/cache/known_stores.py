@@ -10,7 +10,7 @@ import polars as pl
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, sync, sync_tree
 from trust_cache.base.locks import FileLock
-from trust_cache.base.places import answers_in_words, is_url, join
+from trust_cache.base.places import answers_in_words, is_url, join, redacted, refuse_place
 from trust_cache.cache.hdf5_store import HDF5
 from trust_cache.cache.layout import CacheDescription, Layout
 from trust_cache.cache.store import Backend, WritableStore
@@ -40,6 +40,7 @@ def backend_of(source: Source) -> Backend:
 
 def open_store(source: Source, *, writable: bool = False) -> WritableStore:
     """Open a cache; whoever writes holds its lock or is a worker of the process that does."""
+    refuse_place(source)
     if not is_url(source) and not Path(source).exists():
         raise InputError(f"{source}: there is no such cache")
     return backend_of(source).open(os.fspath(source), writable)
@@ -76,12 +77,14 @@ def create_store(out: Source, layout: Layout, description: CacheDescription, man
     """Create a cache without features and sync it; its name appears when it is complete."""
     name, backend = os.fspath(out), backend_of(out)
     if is_url(out):
+        refuse_place(out)
         with answers_in_words(name):
             try:
                 backend.create(name, layout, description, manifest)
             except (ValueError, FileNotFoundError) as error:  # taken; no such bucket
                 hint = "remove what is there or choose another place"
-                raise InputError(f"{name}: cannot make a cache there ({error}); {hint}") from error
+                message = f"{name}: cannot make a cache there ({error}); {hint}"
+                raise InputError(redacted(message)) from error
         return
     path = Path(name)
     scratch = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ FORMAT = "trust-cache"
 SCHEMA = 1
 SHARD_IMAGES = 32
 DIGEST_BYTES = 32  # of SHA-256
+_MINUS_ZERO = 0x8000  # as a float16
 NOT_FINITE = 0x7C00  # a float16 whose exponent bits are all set is infinite or NaN
 
 Features = NDArray[np.float16]
@@ -109,6 +111,18 @@ def present_images(layout: Layout, marks: NDArray[np.uint8]) -> NDArray[np.bool_
 def marked_shards(marks: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return for each shard whether it has a mark; a missing mark reads as zeros."""
     return np.asarray(marks[:, :DIGEST_BYTES].any(axis=1))
+
+
+def as_half(features: NDArray[Any]) -> Features:
+    """Return features as float16; tiny values become zero, large ones infinite.
+
+    -0.0 becomes 0.0: it has bytes of its own, and equal features must have equal digests.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        half = np.array(features, dtype=np.float16, order="C")
+    bits = half.view(np.uint16)
+    bits[bits == _MINUS_ZERO] = 0
+    return half
 
 
 def finite_images(features: Features) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,33 @@ import zarr
 from numpy.typing import NDArray
 
 from trust_cache.base.documents import parse_json
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.base.files import PARTIAL, refusals_in_words, write_durably
-from trust_cache.base.places import answers_in_words, is_of_a_store, is_url, join, read_bytes
+from trust_cache.base.places import (
+    answers_in_words,
+    is_of_a_store,
+    is_url,
+    join,
+    list_names,
+    read_bytes,
+    redacted,
+)
 from trust_cache.cache.cached_manifest import columns_of
 from trust_cache.cache.layout import FORMAT, CacheDescription, Features, Layout, read_description
 from trust_cache.cache.store import Backend, Columns, DamagedError, ShardPlace, bytes_of, read_place
 from trust_cache.cache.zarr_shards import codecs_of, index_bytes, ordered_index, read_index
 
 _PLAIN = [{"name": "bytes"}]  # the codecs of single bytes without compression
+# What the format uses, and zstd, which Zarr libraries use by default. Any other codec is code of a package.
+_CODECS = ("bytes", "crc32c", "sharding_indexed", "vlen-utf8", "zstd")
+_VERSION_2 = {".zgroup", ".zarray", ".zattrs", ".zmetadata"}
 # One folder of files rather than a folder per shard: fewer folders to sync.
 _FLAT = {"name": "default", "separator": "."}
 
 
 def create_zarr(target: str, layout: Layout, description: CacheDescription, manifest: pl.DataFrame) -> None:
     """Create a cache without features; the document, which makes it valid, is written last."""
-    root = zarr.create_group(target, zarr_format=3)
+    root = zarr.create_group(_opened(target), zarr_format=3)
     root.create_array(
         "features",
         shape=(layout.images, layout.views, layout.dim),
@@ -65,35 +76,56 @@ def create_zarr(target: str, layout: Layout, description: CacheDescription, mani
 
 
 class ZarrStore:
-    """A cache read and written by zarr-python: any store, any codec, one shard at a time."""
+    """A cache read and written by zarr-python: any store, a few codecs, one shard at a time."""
 
     backend = "zarr"
 
     def __init__(self, source: str, writable: bool = False) -> None:
         self.source = source
-        if is_url(source):
+        try:
             # zarr-python requests several files at once. Where one is refused, the other requests stay open
             # and print errors when the program ends. One request first raises the error here.
-            with suppress(FileNotFoundError):
-                read_bytes(join(source, "zarr.json"))
-        try:
-            self._root = zarr.open_group(source, mode="r+" if writable else "r")
+            self._check_node("")
+            # Consolidated metadata would replace the metadata that were checked.
+            self._root = zarr.open_group(
+                _opened(source), mode="r+" if writable else "r", zarr_format=3, use_consolidated=False
+            )
             # NaN is the fill value: by default zarr-python writes no object for a shard of failed images.
             self._features = self._array("features").with_config({"write_empty_chunks": True})
             document = self._root.attrs.get(FORMAT)
-        except InputError:
+        except TrustCacheError:
             raise
         except Exception as error:  # damaged metadata makes zarr-python raise nearly anything
             self._refuse_silence(error)
             message = f"{source}: not a feature cache: no readable Zarr group there ({error})"
-            raise InputError(message) from error
+            raise InputError(redacted(message)) from error
         self.description, self.layout = read_description(document, self._features.shape, source)
 
     @cached_property
     def _marks(self) -> "zarr.Array[Any]":
         return self._array("marks")
 
+    def _check_node(self, name: str) -> None:
+        """Refuse a group or array of Zarr version 2, or with codecs that a cache does not use.
+
+        zarr-python would import the packages of unknown codecs, and version 2 has one that unpickles.
+        """
+        try:
+            document = parse_json(read_bytes(join(self.source, f"{name}/zarr.json".lstrip("/"))))
+        except FileNotFoundError:
+            found = sorted(_VERSION_2 & list_names(self.source))
+            if found:
+                message = f"{self.source}: expected Zarr version 3 (zarr.json), found version 2 ({found[0]})"
+                raise InputError(message) from None
+            return
+        for codec in _codec_names(document.get("codecs", [])):
+            if codec not in _CODECS:
+                raise InputError(
+                    f"{self.source}: {name}: expected the codecs {', '.join(_CODECS)}, found {codec!r}"
+                )
+
     def _array(self, name: str) -> "zarr.Array[Any]":
+        self._check_node(name)
         node = self._root.get(name)
         if not isinstance(node, zarr.Array):
             raise InputError(f"{self.source}: not a feature cache, or half-made: it has no array {name!r}")
@@ -108,7 +140,7 @@ class ZarrStore:
             raise
         except Exception as error:
             self._refuse_silence(error)
-            raise DamagedError(f"{self.source}: {what} cannot be read ({error})", kind) from error
+            raise DamagedError(redacted(f"{self.source}: {what} cannot be read ({error})"), kind) from error
 
     def _refuse_silence(self, error: Exception) -> None:
         """Raise the error of a store that refuses or does not answer; damaged bytes are another matter."""
@@ -272,6 +304,23 @@ def _is_ours(folder: Path) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _opened(source: str) -> str | Path:
+    """Return a place as zarr-python opens it: it takes any text with :: or :// for a URL."""
+    return source if is_url(source) else Path(source)
+
+
+def _codec_names(codecs: Any) -> Iterator[str]:
+    """Yield the names of codecs and of those inside them; damaged metadata raise KeyError or TypeError."""
+    for codec in codecs:
+        if isinstance(codec, str):
+            yield codec
+            continue
+        yield str(codec["name"])
+        inner = codec.get("configuration") or {}
+        for key in ("codecs", "index_codecs"):
+            yield from _codec_names(inner.get(key, []))
 
 
 def _metadata(folder: Path, array: str) -> Any:

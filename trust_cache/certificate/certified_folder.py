@@ -192,8 +192,8 @@ def render(certification: Certification) -> dict[str, bytes]:
     notes = (*reasons(certification), *certification.warnings)
     document = as_document(certification)
     files = {
-        SPLIT: certification.split.table.write_csv().encode(),
-        "points.csv": write_rows(POINT_KEYS, document["points"]),
+        SPLIT: certification.split.as_csv(),
+        "points.csv": write_rows(POINT_KEYS, document["points"], neutral=True),
         POINTS: json_bytes(document),
         "table.md": to_markdown([*all_tables(certification).values()], notes, certification.limits).encode(),
         "table.tex": to_latex(paper_table(certification)).encode(),
@@ -207,12 +207,13 @@ def render(certification: Certification) -> dict[str, bytes]:
             for name, band in zip(certification.cohort.configurations, certification.bands, strict=True)
             for row in band.rows()
         ]
-        files[BAND] = write_rows(_BAND_COLUMNS, of_bands)
+        files[BAND] = write_rows(_BAND_COLUMNS, of_bands, neutral=True)
     if certification.subgroups:
-        files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), document["subgroups"])
+        columns = ("column", "group", *POINT_KEYS)
+        files["subgroups.csv"] = write_rows(columns, document["subgroups"], neutral=True)
     if certification.resplits:
         rows = ({"resplit": item.resplit, **item.point.as_document()} for item in certification.resplits)
-        files["resplits.csv"] = write_rows(("resplit", *_RESPLIT_KEYS), rows)
+        files["resplits.csv"] = write_rows(("resplit", *_RESPLIT_KEYS), rows, neutral=True)
     stems = file_stems(name_of(point.configuration) for point in certification.points)
     for point in certification.points:
         name = f"{CERTIFICATES}/{stems[name_of(point.configuration)]}@{point.target!r}.json"

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trust_cache.base.csv_tables import read_text_table, rows_of_cases
+from trust_cache.base.csv_tables import read_text_table, restored, rows_of_cases, write_rows
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.score_table import Cohort
@@ -44,6 +44,10 @@ class Split:
         part = np.where(self.search, _SEARCH, np.where(self.drawn, _EVALUATION, _SET_ASIDE))
         return pl.DataFrame({"case_id": self.case_ids, "part": part})
 
+    def as_csv(self) -> bytes:
+        """Return split.csv; no cell is a formula in a spreadsheet."""
+        return write_rows(self.table.columns, self.table.iter_rows(named=True), neutral=True)
+
     @cached_property
     def sha256(self) -> str:
         """The digest of the rows (case_id, part), sorted by case_id."""
@@ -74,7 +78,7 @@ def read_split(path: Path, cohort: Cohort, seed: int = 0) -> tuple[Split, list[s
 
     A file that draws no case per patient gets that draw from the seed.
     """
-    table = read_text_table(path, ("case_id", "part")).select("case_id", "part")
+    table = read_text_table(path, ("case_id", "part")).select(pl.col("case_id").pipe(restored), "part")
     wrong = table.filter(~pl.col("part").is_in(PARTS).fill_null(value=False))
     if wrong.height:
         case_id, part = wrong.row(0)

@@ -78,8 +78,9 @@ def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
     """
     images = []
     for row in read_unlabelled(manifest, folder):
-        problem = "the manifest has no path" if row.location is None else None
-        image = IncomingImage(row.image_id, row.location or "", row.laterality, row.projection, problem)
+        problem = "the manifest has no path" if row.location is None else row.refused
+        place = "" if row.refused or row.location is None else row.location
+        image = IncomingImage(row.image_id, place, row.laterality, row.projection, problem)
         images.append((row.case_id, image))
     return IncomingCases(tuple(_grouped(images)))
 

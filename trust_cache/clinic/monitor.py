@@ -203,7 +203,8 @@ def monitor(
         number = past.last_number if repeated else max(past.last_number, looks_before) + 1
         look = take_look(counts, bound, delta, number)
         if not repeated:
-            write_file(path, json_bytes(past.with_look(data, counts, look).as_document()))
+            content = json_bytes(past.with_look(data, counts, look).as_document())
+            write_file(path, content, private=True)
     return Monitoring(stored.sha256, counts, look, known.latest, path, repeated, _warnings(counts, look))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trust_cache.base.documents import Document, parse_json, typed
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refusals_in_words, sync
+from trust_cache.base.files import open_private, refusals_in_words, sync
 from trust_cache.base.locks import FileLock
 from trust_cache.clinic.incoming_cases import IncomingCase
 from trust_cache.clinic.worklist import ScoredCase
@@ -78,7 +78,7 @@ class Journal:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _append(self, record: Document) -> None:
-        with self._file.open("ab") as file:
+        with open_private(self._file, "ab") as file:
             # A kill may have left half a line; the next record must not become part of it.
             start = b"" if file.tell() == 0 else b"\n"
             file.write(start + json.dumps(record.as_document()).encode() + b"\n")

@@ -88,7 +88,7 @@ def decide(scored: ScoredCase, stored: StoredModel, *, uncertified: bool) -> Wor
 def write_worklist(out: Path, rows: Iterable[WorklistRow]) -> Path | None:
     """Write the rows sorted by case_id; return where another worklist in this place was kept, if any."""
     ordered = sorted(rows, key=lambda row: row.case_id)
-    return write_keeping(out, write_rows(COLUMNS, map(asdict, ordered), neutral=True))
+    return write_keeping(out, write_rows(COLUMNS, map(asdict, ordered), neutral=True), private=True)
 
 
 def read_worklist(path: Path) -> list[WorklistRow]:

@@ -10,6 +10,7 @@ instructions, but numba does not notice edits here: after an edit, change the di
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]
@@ -20,6 +21,8 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
+
+from trust_cache.base.files import claim_private, kernel_folder
 
 # What registers hold: 32 of 16 numbers with AVX-512, else 16 of 8 (AVX2) or 32 of 4 (NEON). NUMBA_CPU_NAME
 # compiles for another processor than this one.
@@ -272,11 +275,29 @@ def compiled(function: _Function, *, reorder: bool = False) -> _Function:
     """Compile a function that runs without the interpreter's lock: threads train folds side by side."""
     fast = {"contract", "reassoc", "nsz"} if reorder else {"contract"}
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
+    before = config.CACHE_DIR
     try:
-        return numba.njit(cache=True, **options)(function)  # type: ignore[no-any-return]
-    except RuntimeError as error:  # no folder to write to: a read-only install without HOME
+        # Numba runs what it finds in its cache, so it must be a folder that only this user can write to.
+        config.CACHE_DIR = str(kernel_folder())
+        claim_private(kernel_folder())
+        kernel = numba.njit(cache=True, **options)(function)
+    except (OSError, RuntimeError) as error:  # no folder of the user's own, or none at all
         log.info("%s is compiled anew at each start: %s", function.__name__, error)
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    finally:
+        config.CACHE_DIR = before
+    kernel._cache.load_overload = partial(_load_whole, kernel._cache, kernel._cache.load_overload)
+    return kernel  # type: ignore[no-any-return]
+
+
+def _load_whole(cache: Any, load: Callable[..., Any], *key: Any) -> Any:
+    """Load a compiled kernel; a damaged file is forgotten, and the kernel compiled again."""
+    try:
+        return load(*key)
+    except Exception as error:  # pickle raises nearly anything for damaged bytes
+        log.info("%s: damaged, compiled again (%s)", cache.cache_path, type(error).__name__)
+        cache.flush()
+        return None
 
 
 def reordered(function: _Function) -> _Function:

@@ -4,12 +4,16 @@ Only the elements named here are read: the patient's identity never enters the p
 """
 
 import warnings
+import zlib
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
+from pydicom.filereader import _read_file_meta_info, read_preamble
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from trust_cache.base.errors import TrustCacheError
 from trust_cache.base.places import is_url
@@ -26,6 +30,8 @@ TECHNICAL_ELEMENTS = (
     # PS3.3 C.8.11.7: which breast
     *("ImageLaterality", "Laterality"),
 )
+MOST_INFLATED = 2**28  # bytes; the largest images have 128 million
+_PIECE = 2**20
 _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 # A file without its header usually begins with group 0002 or 0008, in either byte order.
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -44,6 +50,7 @@ def read_dataset(
             with warnings.catch_warnings():
                 # pydicom's warnings quote header values, which must not reach a log.
                 warnings.simplefilter("ignore")
+                _refuse_bomb(file)
                 return dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
     except InvalidDicomError:
         raise ImageError("read", _why_not_dicom(start)) from None
@@ -56,6 +63,22 @@ def read_dataset(
     except Exception as error:
         # A damaged header can raise nearly anything; its text may quote the header, so it is left out.
         raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
+
+
+def _refuse_bomb(file: BinaryIO) -> None:
+    """Refuse a deflated data set (PS3.5 A.5) larger than any image: pydicom inflates it as a whole."""
+    read_preamble(file, force=False)
+    deflated = _read_file_meta_info(file).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian
+    inflating, inflated = zlib.decompressobj(-zlib.MAX_WBITS), 0
+    while deflated and not inflating.eof:
+        piece = inflating.unconsumed_tail or file.read(_PIECE)
+        found = inflating.decompress(piece, _PIECE)
+        if not piece and not found:
+            break  # truncated
+        inflated += len(found)
+        too_large = inflated > MOST_INFLATED
+        refuse_if(too_large, "read", f"the deflated data set has more than {MOST_INFLATED:,} bytes")
+    file.seek(0)
 
 
 def _why_not_dicom(start: bytes) -> str:

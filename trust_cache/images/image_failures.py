@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from trust_cache.base.csv_tables import restore, write_rows
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.places import read_bytes
 
 Stage = Literal["read", "decode", "intensity", "mask", "encode"]
@@ -34,12 +34,17 @@ def refuse_if(fault: object, stage: Stage, reason: str) -> None:
 def read_url(place: str) -> bytes:
     """Read an image behind a URL; a refused or impossible one is a failure of this image.
 
-    A missing one stays FileNotFoundError. A store that does not answer at all stops the command.
+    A missing one stays FileNotFoundError. A store that does not answer stops the command; a web server that
+    does not is a failure too, because a manifest's path may name any server.
     """
     try:
         return read_bytes(place)
     except InputError as error:
         raise ImageError("read", str(error).removeprefix(f"{place}: ")) from None
+    except StoppedError:
+        if not place.lower().startswith(("http://", "https://")):
+            raise
+        raise ImageError("read", "the web server does not answer") from None
 
 
 FAILURES, WARNINGS = "failures.csv", "warnings.csv"

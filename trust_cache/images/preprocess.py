@@ -3,7 +3,7 @@
 An image that fails keeps its row in the manifest of the pictures, with its label and without a path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,20 +48,22 @@ def preprocess(
     *,
     workers: int | Cluster,
     settings: ImageSettings | None = None,
+    allow_urls: bool = False,
     on_start: Callable[[int, int], None] = lambda _images, _reused: None,
     advance: Callable[[], None] = lambda: None,
 ) -> PreprocessRun:
     """Write the PNG of every image that has none yet, then the folder's manifest and tables.
 
     The manifest, the DICOMs and `out` may each be behind a URL; `workers` is a number of local processes or
-    a cluster, whose workers must be able to open all of them under the same names.
+    a cluster, whose workers must be able to open all of them under the same names. Without `allow_urls`,
+    a path in the manifest that is a URL of its own is a failure.
     """
     settings = settings or ImageSettings()
     if isinstance(workers, int) and workers < 1:
         raise InputError(f"workers: expected 1 or more, found {workers}")
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
     folder = claim_folder(str(out), settings)
-    jobs, failures = _plan(manifest, folder)
+    jobs, failures = _plan(manifest, folder, manifest.refused(allow_urls=allow_urls))
     unfinished = folder.unfinished(job.image_id for job in jobs)
     todo = [job for job in jobs if job.image_id in unfinished]
     images, reused = manifest.table.height, len(jobs) - len(todo)
@@ -92,10 +94,15 @@ def preprocess(
     )
 
 
-def _plan(manifest: Manifest, folder: PictureFolder) -> tuple[list[Job], list[Failure]]:
+def _plan(
+    manifest: Manifest, folder: PictureFolder, refused: Mapping[str, str]
+) -> tuple[list[Job], list[Failure]]:
     """Return a job for each image, or its failure where its row lacks a path or a laterality."""
     jobs, failures = [], []
     for image in manifest.images():
+        if image.image_id in refused:
+            failures.append(Failure(image.image_id, "read", refused[image.image_id]))
+            continue
         if image.location is None or image.laterality is None:
             lacking = "path" if image.location is None else "laterality"
             failures.append(Failure(image.image_id, "read", f"the manifest has no {lacking} for it"))

@@ -9,7 +9,7 @@ import polars as pl
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, write_file
-from trust_cache.base.places import is_url
+from trust_cache.base.places import is_url, refuse_place
 from trust_cache.manifest import manifest_file
 from trust_cache.manifest.datasets.dataset import Dataset
 from trust_cache.manifest.datasets.known_datasets import find_dataset, fitting_datasets
@@ -133,6 +133,7 @@ def _image_folder(images: str | None, *, look: bool) -> Path | None:
     if images is not None and not images.strip():
         raise InputError("images: expected a folder or a URL, found an empty text")
     if images is None or is_url(images):
+        refuse_place(images or "")
         return None
     folder = Path(manifest_file.with_slashes(images))
     if look and not folder.is_dir():

@@ -1,7 +1,8 @@
 """The manifest: its columns, the checks on reading, the only reader and the only writer.
 
 A manifest is a CSV file with one row per image. Paths in it may come from Linux, macOS or Windows, or be
-URLs; relative ones start from the manifest's folder.
+URLs; relative ones start from the manifest's folder. A path that is a URL of its own may name any server, so
+it is opened only where the user allows it.
 """
 
 import os
@@ -16,7 +17,7 @@ import polars as pl
 
 from trust_cache.base.csv_tables import LINE, read_text_table, restore
 from trust_cache.base.errors import InputError
-from trust_cache.base.places import is_url
+from trust_cache.base.places import is_url, redacted_urls, refuse_place
 from trust_cache.manifest.manifest_checks import ERRORS, Finding, Findings, Severity, counted_images
 from trust_cache.manifest.metadata_file import Metadata, read_images, read_metadata, require_columns
 
@@ -49,6 +50,12 @@ class Manifest:
     table: pl.DataFrame
     path: Path | str
 
+    def refused(self, *, allow_urls: bool) -> dict[str, str]:
+        """Return the images whose path may not be opened, each with the reason."""
+        rows = self.table.select("image_id", "path").drop_nulls().iter_rows()
+        found = {image_id: refused_path(path, allow_urls=allow_urls) for image_id, path in rows}
+        return {image_id: reason for image_id, reason in found.items() if reason is not None}
+
     def images(self) -> Iterator[ManifestImage]:
         """Yield the images in the order of the file."""
         for row in self.table.select(MANIFEST_COLUMNS).iter_rows(named=True):
@@ -58,13 +65,17 @@ class Manifest:
 
 @dataclass(frozen=True)
 class UnlabelledImage:
-    """One image of a new case, which has no label yet; None for what its row lacks."""
+    """One image of a new case, which has no label yet; None for what its row lacks.
+
+    `refused` is why its path may not be opened.
+    """
 
     image_id: str
     case_id: str
     laterality: str | None
     projection: str | None
     location: str | None
+    refused: str | None = None
 
 
 def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
@@ -89,6 +100,9 @@ def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
             sentence = f"expected a {name} of each image, found none for any of {counted_images(images)}"
             errors.append(Finding(f"{name}-filled", Severity.ERROR, sentence))
     raise_errors(str(path), tuple(errors))
+    # The path is copied to every later manifest. One with credentials is refused, hidden or not.
+    hidden = [None if cell is None else redacted_urls(cell) for cell in images["path"].to_list()]
+    images = images.with_columns(path=pl.Series(hidden, dtype=pl.String))
     return Manifest(join_columns(images, metadata, MANIFEST_COLUMNS), path)
 
 
@@ -113,6 +127,7 @@ def read_unlabelled(path: Path, folder: Path | None = None) -> list[UnlabelledIm
                 side if side in ("L", "R") else None,
                 (row["projection"] or "").upper() or None,
                 None if cell is None else resolve_path(start, cell),
+                "the path is a URL; expected a path of a file" if is_url(cell or "") else None,
             )
         )
     twice = [name for name, number in Counter(image.image_id for image in images).items() if number > 1]
@@ -177,6 +192,19 @@ def resolve_path(manifest_path: Path | str, cell: str | None) -> str:
     return str(Path(manifest_path).parent / cell)
 
 
+def refused_path(cell: str, *, allow_urls: bool) -> str | None:
+    """Return why a path of a manifest may not be opened; None if it may."""
+    if not is_url(cell):
+        return None
+    if not allow_urls:
+        return "the path is a URL; expected a path of a file, or --allow-urls to open URLs"
+    try:
+        refuse_place(cell)
+    except InputError as error:
+        return str(error)
+    return None
+
+
 def images_prefix(images: str, manifest_path: Path) -> str:
     """Return what precedes the paths of a manifest whose images are under `images`: "" or a text ending in /.
 
@@ -200,7 +228,7 @@ def place_under(prefix: str, cell: str | None) -> str | None:
     """Return the manifest's path of an image from the metadata's, under a prefix of `images_prefix`."""
     if cell is None:
         return None
-    cell = with_slashes(cell)
+    cell = redacted_urls(with_slashes(cell))
     if is_url(cell) or is_absolute(cell):
         return cell
     cell = cell.removeprefix("./")

@@ -1,6 +1,6 @@
 """Run stage one: from a manifest of PNGs to a cache of features. It can be resumed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,7 @@ def extract(
     settings: ExtractSettings,
     *,
     cluster: Cluster | None = None,
+    allow_urls: bool = False,
     on_start: Callable[[ExtractionStart], None] = lambda _start: None,
     on_shard: OnShard = lambda _report: None,
 ) -> ExtractRun:
@@ -98,10 +99,11 @@ def extract(
     An existing cache is resumed if it has the same fingerprint and manifest. Images that fail, and rows
     without a path, become rows without features: the cache's failures.csv has the reasons, and the next start
     tries them again. The manifest, the PNGs and `out` may be URLs; the workers of a cluster must reach them
-    and the weights under the same names.
+    and the weights under the same names. A path in the manifest that is a URL of its own is a failure without
+    `allow_urls`.
     """
     manifest = read_manifest(manifest_path, filled=("path",))
-    files = _files(manifest)
+    files = _files(manifest, manifest.refused(allow_urls=allow_urls))
     choice = settings.choice
     devices = _devices(settings, cluster)
     several = cluster is not None or len(devices) > 1
@@ -139,21 +141,22 @@ def extract(
     )
 
 
-def _files(manifest: Manifest) -> list[ImageFile]:
+def _files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
     """Return the images with their places; one without a path has the reason that `preprocess` gave."""
     images = list(manifest.images())
     lost = any(image.location is None for image in images)
     reasons = {row.image_id: row for row in read_picture_failures(folder_of(manifest.path))} if lost else {}
-    return [
-        ImageFile(
-            image.image_id,
-            image.location or "",
-            reasons.get(image.image_id, Failure(image.image_id, "read", "the manifest has no path for it"))
-            if image.location is None
-            else None,
-        )
-        for image in images
-    ]
+    files = []
+    for image in images:
+        name, location = image.image_id, image.location
+        if location is None:
+            failure = reasons.get(name, Failure(name, "read", "the manifest has no path for it"))
+            files.append(ImageFile(name, "", failure))
+        elif name in refused:
+            files.append(ImageFile(name, "", Failure(name, "read", refused[name])))
+        else:
+            files.append(ImageFile(name, location))
+    return files
 
 
 def _devices(settings: ExtractSettings, cluster: Cluster | None) -> tuple[str, ...]:

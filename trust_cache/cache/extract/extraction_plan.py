@@ -162,7 +162,7 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
         )
     places = [file.location for file in files if file.location]
     local = [Path(place) for place in places if not is_url(place)]
-    if len(local) < len(places):
+    if not places or len(local) < len(places):
         return
     first = next((path for path in local if path.is_file()), None)  # usually the first one
     if first is None:

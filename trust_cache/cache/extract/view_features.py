@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from trust_cache.cache.extract.extraction_record import Origin
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.layout import Features, finite_images
+from trust_cache.cache.layout import Features, as_half, finite_images
 from trust_cache.cache.views import ImageViews, ViewParameters, ViewSettings, make_views
 from trust_cache.encoders.encoder import Encoder, EncoderIdentity
 from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
@@ -107,9 +106,8 @@ def encode_clean_view(runner: Runner, pixels: Tensor) -> Features:
 
 
 def stored_features(fetched: Fetched) -> Features:
-    """Wait for features and return them as float16."""
-    with np.errstate(over="ignore", under="ignore"):  # infinities are checked later, tiny values become zero
-        return fetched().astype(np.float16)
+    """Wait for features and return them as they are stored; infinities are checked later."""
+    return as_half(fetched())
 
 
 def unusable(varied: bool, finite: bool) -> ImageError | None:

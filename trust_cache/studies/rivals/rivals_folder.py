@@ -87,7 +87,7 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
         "results.csv": write_rows(RESULT_KEYS, (outcome.row() for outcome in study.outcomes)),
         "rivals.json": json_bytes(as_document(study)),
         "table.md": to_markdown([rivals_table(study)], notes, (*promises(study), *study.limits)).encode(),
-        "split.csv": study.split.table.write_csv().encode(),
+        "split.csv": study.split.as_csv(),
     }
     if study.folds is not None:
         files["folds.csv"] = study.folds.write_csv().encode()

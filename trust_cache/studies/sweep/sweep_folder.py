@@ -318,7 +318,7 @@ def write_draws(out: Path, folds: Sequence[Folds], split: Split) -> None:
     """Write the folds of every repeat and the split."""
     for repeat, item in enumerate(folds):
         write_file(out / repeat_name(repeat, FOLDS_FILE), item.table.write_csv().encode())
-    write_file(out / SPLIT, split.table.write_csv().encode())
+    write_file(out / SPLIT, split.as_csv())
 
 
 def read_draws(out: Path, work: Preparation, earlier: SweepIdentity) -> Preparation:
