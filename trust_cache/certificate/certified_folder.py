@@ -209,8 +209,8 @@ def render(certification: Certification) -> dict[str, bytes]:
         ]
         files[BAND] = write_rows(_BAND_COLUMNS, of_bands, neutral=True)
     if certification.subgroups:
-        columns = ("column", "group", *POINT_KEYS)
-        files["subgroups.csv"] = write_rows(columns, document["subgroups"], neutral=True)
+        of_groups = document["subgroups"]
+        files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), of_groups, neutral=True)
     if certification.resplits:
         rows = ({"resplit": item.resplit, **item.point.as_document()} for item in certification.resplits)
         files["resplits.csv"] = write_rows(("resplit", *_RESPLIT_KEYS), rows, neutral=True)

@@ -275,17 +275,18 @@ def compiled(function: _Function, *, reorder: bool = False) -> _Function:
     """Compile a function that runs without the interpreter's lock: threads train folds side by side."""
     fast = {"contract", "reassoc", "nsz"} if reorder else {"contract"}
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
-    before = config.CACHE_DIR
+    numba_settings: Any = config
+    before = numba_settings.CACHE_DIR
     try:
         # Numba runs what it finds in its cache, so it must be a folder that only this user can write to.
-        config.CACHE_DIR = str(kernel_folder())
+        numba_settings.CACHE_DIR = str(kernel_folder())
         claim_private(kernel_folder())
         kernel = numba.njit(cache=True, **options)(function)
     except (OSError, RuntimeError) as error:  # no folder of the user's own, or none at all
         log.info("%s is compiled anew at each start: %s", function.__name__, error)
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     finally:
-        config.CACHE_DIR = before
+        numba_settings.CACHE_DIR = before
     kernel._cache.load_overload = partial(_load_whole, kernel._cache, kernel._cache.load_overload)
     return kernel  # type: ignore[no-any-return]
 
