@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Grouping
+from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings
+from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
@@ -128,6 +129,16 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
     if len(warnings) == 1 and len(next(iter(warnings.values()))) == len(cohort.configurations):
         return list(warnings)
     return [f"{', '.join(names)}: {text}" for text, names in warnings.items()]
+
+
+def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
+    """Warn if nothing is known about warnings that the protocol asks for."""
+    if not protocol.review_warnings or knows_warnings(scores):
+        return []
+    return [
+        f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was stopped"
+        " by a warning about a picture, as `triage` would"
+    ]
 
 
 def limit_warnings(points: Sequence[Point]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from trust_cache.base.versions import versions_of
-from trust_cache.certificate.cautions import certification_warnings, limits
+from trust_cache.certificate.cautions import certification_warnings, limits, protocol_warnings
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import draw_or_read_split
 from trust_cache.certificate.points import Point, SubgroupPoint, Terms, choose_threshold, evaluate
@@ -20,7 +20,6 @@ from trust_cache.certificate.score_table import (
     as_scores,
     build_cohort,
     group_cases,
-    knows_warnings,
 )
 from trust_cache.certificate.split import Split
 from trust_cache.manifest.cases import PATIENT
@@ -65,12 +64,7 @@ def certify(
     )  # fmt: skip
     parts, warnings = draw_or_read_split(cohort, seed, split)
     _LOG.info("split from %s: %d cases for search", parts.origin, int(parts.search.sum()))
-    if settings.protocol.review_warnings and not knows_warnings(table):
-        warnings = [
-            *warnings,
-            f"protocol {settings.protocol.name}: there is no column `warning` (`preprocess` writes one): no"
-            " case was stopped by a warning about a picture, as `triage` would",
-        ]
+    warnings = [*warnings, *protocol_warnings(table, settings.protocol)]
     grouping = None if by is None else group_cases(table, cohort, by)
     terms = Terms(rule, delta, len(cohort.configurations) * len(settings.targets), prevalence, limit)
     points, subgroups = _points(cohort, parts, grouping, settings, terms)
