@@ -136,8 +136,8 @@ def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
     if not protocol.review_warnings or knows_warnings(scores):
         return []
     return [
-        f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was stopped"
-        " by a warning about a picture, as `triage` would"
+        f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was"
+        " stopped by a warning about a picture, as `triage` would"
     ]
 
 
