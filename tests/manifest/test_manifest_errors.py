@@ -1,5 +1,6 @@
 """Errors of a manifest: every check on a good table and on a bad one."""
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.manifest import manifest_checks
 from trust_cache.manifest.datasets.nlbs import paths_known
 from trust_cache.manifest.manifest_checks import Check, Findings, Severity
+from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.manifest.metadata_file import Metadata, require_columns
 
 
@@ -92,3 +94,14 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
     assert "on 100 rows: 0 (line 2: x)" in found.sentence
     assert found.sentence.endswith("4 (line 6: x) and 95 more")
     assert len(found.items) == 100
+
+
+def test_a_case_of_two_patients_or_with_a_label_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.csv"
+    header = "image_id,case_id,label,laterality,projection,path"
+    path.write_text(f"{header},patient_id\na,1,0,L,CC,a.dcm,P1\nb,1,0,L,MLO,b.dcm,P2\n")
+    with pytest.raises(InputError, match=r"manifest\.csv: case 1: expected one patient_id, found P1 and P2"):
+        read_manifest(path)
+    path.write_text(f"{header},case_label\na,1,0,L,CC,a.dcm,yes\n")
+    with pytest.raises(InputError, match="case 1: expected a case_label of 0, 1 or nothing, found 'yes'"):
+        read_manifest(path)

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import polars as pl
 import pytest
 
 from tests.conftest import make_scores
@@ -119,6 +120,20 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     blocks = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, flags=re.DOTALL)
     (explorer, _) = (json.loads(block) for block in blocks)
     assert {series["name"] for series in explorer[0]["series"]} == set(HOSTILE)
+
+
+def test_what_is_not_certified_is_not_green(tmp_path: Path) -> None:
+    """Eleven dismissed with a bound of 34 % at a prevalence of 10 %, and reversed scores."""
+    table = make_scores(1_000, 100).drop("image_id", "site")
+    evaluation = certify(table).split.table.filter(pl.col("part") == "evaluation")["case_id"]
+    low = table.filter(pl.col("case_id").is_in(evaluation) & (pl.col("label") == 0))["case_id"][:11]
+    few = table.with_columns(score=pl.when(pl.col("case_id").is_in(low)).then(0.1).otherwise(0.9))
+    backwards = table.with_columns(score=1 - pl.col("score"))
+    for scores, said in ((few, "bound not below limit"), (backwards, "target missed")):
+        scores.write_csv(tmp_path / "scores.csv")
+        page = made(tmp_path / "scores.csv")
+        assert said in page
+        assert 'class="chip met"' not in page
 
 
 def test_every_point_n_a(tmp_path: Path) -> None:

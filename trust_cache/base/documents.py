@@ -18,6 +18,7 @@ from trust_cache.base.places import read_bytes
 
 T = TypeVar("T")
 _KEY = re.compile(r"Object (contains unknown|missing required) field `(.*?)`*", re.DOTALL)
+_NO_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 _WRONG = re.compile(r"Expected `(.*)`, got `(.*)`", re.DOTALL)
 
 
@@ -97,6 +98,8 @@ def explain(error: msgspec.ValidationError) -> str:
             if match[1] == "contains unknown"
             else f"expected the key {name}, found none"
         )
-    if match := _WRONG.fullmatch(message):
+    if match := _NO_CHOICE.fullmatch(message):
+        message = f"expected one of its words, found {match[1]}"
+    elif match := _WRONG.fullmatch(message):
         message = f"expected {match[1]}, found {match[2]}"
     return f"{key}: {message[:1].lower()}{message[1:]}" if key else message

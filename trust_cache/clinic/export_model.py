@@ -185,7 +185,11 @@ def _external(
     reference = np.sort(cohort.scores[index][split.evaluation & cohort.complete(index)])
     return ReadyHead(
         head=head,
-        threshold=ModelThreshold(certificate.tau, target, f"certificate of {cache.images:,} images"),
+        threshold=ModelThreshold(
+            certificate.tau,
+            target,
+            f"{'certificate' if problem is None else 'search cases'} of {cache.images:,} images",
+        ),
         protocol=certificate.protocol,
         reference=reference,
         warnings=warnings,

@@ -18,6 +18,7 @@ import polars as pl
 from trust_cache.base.csv_tables import LINE, read_text_table, restore
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url, redacted_urls, refuse_place
+from trust_cache.manifest.cases import find_cases
 from trust_cache.manifest.manifest_checks import ERRORS, Finding, Findings, Severity, counted_images
 from trust_cache.manifest.metadata_file import Metadata, read_images, read_metadata, require_columns
 
@@ -148,7 +149,12 @@ def read_manifest_columns(metadata: Metadata, ages: Sequence[str] = ()) -> pl.Da
 def join_columns(images: pl.DataFrame, metadata: Metadata, used: Sequence[str]) -> pl.DataFrame:
     """Return the manifest's columns of these images, then the metadata's columns that were not `used`."""
     further = metadata.table.drop(used, strict=False)
-    return pl.concat([images.select(MANIFEST_COLUMNS), further], how="horizontal")
+    table = pl.concat([images.select(MANIFEST_COLUMNS), further], how="horizontal")
+    try:
+        find_cases(table)  # one patient per case, and labels of whole cases that are labels
+    except InputError as error:
+        raise InputError(f"{metadata.source}: {error}") from error
+    return table
 
 
 def manifest_bytes(table: pl.DataFrame) -> bytes:
