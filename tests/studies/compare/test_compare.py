@@ -33,7 +33,7 @@ from trust_cache.studies.compare.compare_folder import (
 from trust_cache.studies.compare.comparison_results import Comparison, IncompleteCase, Standing
 from trust_cache.studies.compare.contrasts import training_noise
 from trust_cache.studies.compare.paired_tests import DifferenceInterval, adjust
-from trust_cache.studies.compare.verdicts import judge, judge_auroc
+from trust_cache.studies.compare.verdicts import auroc_sentence, judge, judge_auroc
 
 NAMES = ("ce", "closed-loop", "fixed-tau")
 QUICK = {"resamples": 200, "swaps": 200, "resplits": 10}
@@ -197,6 +197,11 @@ def test_different_needs_the_sign_in_every_training(differences: list[float], he
     if trainings >= 3:
         verdicts.append(judge_auroc(found, 0.01, noise))
     else:  # two trainings are too few for a verdict on AUROCs
+        words = auroc_sentence(
+            ("a", "b"), found, 0.01, 1, "cannot tell", noise if held == trainings else None
+        )
+        assert "these trained models differ" in words
+        assert "only 3 trainings or more can show that it is no training noise" in words
         assert judge_auroc(found, 0.01, noise)[0] == judge_auroc(found, 0.01, None)[0] == "cannot tell"
     for verdict, reason in verdicts:
         assert verdict == ("different" if held == trainings else "cannot tell")

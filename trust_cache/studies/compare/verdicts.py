@@ -188,8 +188,15 @@ def _verdict_words(verdict: Verdict, found: str, noise: TrainingNoise | None, *,
     """Say what the verdict is; `shown` is whether the cases alone show a difference."""
     if verdict == "different":
         return f"; the difference is real on cases like these: {found}."
-    if shown and noise is not None:
-        return f"; these trained models differ ({found}), but training again changes the sign."
+    if shown:
+        turned = noise is not None and noise.same_sign < len(noise.differences)
+        doubt = (
+            "training again changes the sign"
+            if turned
+            else f"only {AUROC_TRAININGS} trainings or more can show that it is no training noise"
+            " (`fit-heads --repeats 5`)"
+        )
+        return f"; these trained models differ ({found}), but {doubt}."
     return f", but the data cannot tell whether that is a real difference: {found}."
 
 
