@@ -325,6 +325,12 @@ def test_screening_without_a_column_of_warnings_says_so(scores: MakeScores) -> N
     assert any(said in text for text in certify(table, protocol="screening").warnings)
     known = table.with_columns(warning=pl.lit(None, pl.String))
     assert not any(said in text for text in certify(known, protocol="screening").warnings)
+    again = known.filter(pl.col("image_id") == "00009_1").with_columns(image_id=pl.lit("00009_4"))
+    repeated = certify(pl.concat([known, again]), protocol="screening")
+    assert not repeated.cohort.problems[0]
+    assert any(
+        "1 cases have several images of a projection (the first: 00009)" in t for t in repeated.warnings
+    )
 
 
 def test_incomplete_cases_of_one_configuration_are_in_the_title(scores: MakeScores) -> None:

@@ -42,7 +42,7 @@ BEFORE = ("missing", *FILES, *CELLS)
 REASONS = {
     "missing": "no such file", "truncated": "truncated", "constant": "constant", "mask refused": "tissue",
     "no path": "the manifest has no path for it", "no laterality": "the manifest has no laterality for it",
-    "URL": "not a place that can be opened", "picture removed": "no such file",
+    "URL": "the path is a URL", "picture removed": "no such file",
     "picture truncated": "truncated", "picture constant": "constant", "encoder NaN": "NaN",
 }  # fmt: skip
 CASES = ("encoder NaN", *BEFORE, *PICTURES, "whole")  # the encoder's first image is spoiled

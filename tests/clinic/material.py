@@ -47,7 +47,7 @@ def a_certificate(**changes: Any) -> Certificate:
     counts = [field.name for field in fields(Certificate) if field.type is int]
     known |= dict.fromkeys(counts, 1) | {"schema": 1, "rule": "recall", "versions": {}}
     known |= {"tau": TAU, "target": 0.98, "configuration": "closed-loop", "met": True, "bound": 0.012}
-    known |= {"status": "certified", "aggregation": "maximum", "protocol": SCREENING}
+    known |= {"status": "certified", "aggregation": "maximum", "protocol": SCREENING, "split_origin": "drawn"}
     known |= {"bound_corrected": 0.012, "delta": 0.01, "scores_sha256": "cd" * 32, "split_sha256": "ef" * 32}
     return Certificate(**(known | changes))
 

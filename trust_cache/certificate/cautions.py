@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings
+from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings, repeated_projections
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.thresholds import allowed_misses
 
@@ -132,13 +132,19 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
 
 
 def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
-    """Warn if nothing is known about warnings that the protocol asks for."""
-    if not protocol.review_warnings or knows_warnings(scores):
-        return []
-    return [
-        f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was"
-        " stopped by a warning about a picture, as `triage` would"
-    ]
+    """Name repeated projections, which are allowed; warn if nothing is known about warnings it asks for."""
+    warnings = []
+    if protocol.projections and (repeats := repeated_projections(scores)):
+        warnings.append(
+            f"protocol {protocol.name}: {len(repeats):,} cases have several images of a projection (the"
+            f" first: {repeats[0]}); the highest score counts"
+        )
+    if protocol.review_warnings and not knows_warnings(scores):
+        warnings.append(
+            f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was"
+            " stopped by a warning about a picture, as `triage` would"
+        )
+    return warnings
 
 
 def limit_warnings(points: Sequence[Point]) -> list[str]:

@@ -213,6 +213,14 @@ def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
     )
 
 
+def repeated_projections(scores: Scores) -> list[str]:
+    """Return the cases with several images of one projection of a side, sorted."""
+    table = _with_pictures(scores)
+    names = ("configuration", "case_id", "laterality", "projection")
+    counted = table.group_by(names).len().filter(pl.col("len") > 1)
+    return counted["case_id"].unique().sort().to_list()
+
+
 def knows_warnings(scores: Scores) -> bool:
     """Whether the scores or their manifest say which pictures had warnings."""
     if WARNING in scores.table.columns:
