@@ -112,6 +112,36 @@ def _open_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             held.close()
 
 
+class _Stop:
+    """In a worker process: whether to end, and whether an item is being worked on.
+
+    A process that ended while it sends a result would leave half of it in the pipe, and the parent would wait
+    for the rest for ever. So it ends inside an item, or before the next one, never in between.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wanted = False
+        self.inside = False
+
+    def enter(self, *, inside: bool) -> None:
+        """Note the start or the end of an item; end the process if that is wanted."""
+        with self.lock:
+            if self.wanted:
+                os._exit(1)
+            self.inside = inside
+
+    def want(self) -> None:
+        """End the process now if it works on an item, else when it would start one."""
+        with self.lock:
+            if self.inside:
+                os._exit(1)
+            self.wanted = True
+
+
+_STOP = _Stop()
+
+
 def _follow_the_parent(watched: Connection) -> None:
     """Leave Ctrl-C to the parent, and end when the parent lets go of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -120,12 +150,24 @@ def _follow_the_parent(watched: Connection) -> None:
 
 def _end_with_the_parent(watched: Connection) -> None:
     watched.poll(None)  # nothing is ever written: it returns when the other end is closed
-    os._exit(1)
+    _STOP.want()
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()  # a process that waits for an item gets none from a parent that was killed
+        os._exit(1)
+
+
+def _work(function: Callable[[Item], Value], item: Item) -> Value:
+    _STOP.enter(inside=True)
+    try:
+        return function(item)
+    finally:
+        _STOP.enter(inside=False)
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Value], item: Item) -> Future[Value]:
     try:
-        return pool.submit(function, item)
+        return pool.submit(_work, function, item)
     except BrokenProcessPool as error:  # died since the last look
         failed: Future[Value] = Future()
         failed.set_exception(error)
