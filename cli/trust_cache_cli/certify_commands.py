@@ -75,10 +75,13 @@ def certify(
 
     A target that is not met on the evaluation subset is printed as N/A; that is a result. A point is
     certified if its target is met and its corrected bound is below the limit. The files always contain the
-    counts. With --model, the model's head first scores a cache of new cases, and the
-    default target is the model's own. With --attach, the exit code is 1 if there was nothing to attach.
+    counts. Each call is recorded in NAME.attempts.json beside the scores, run or model NAME, and the
+    certificates list all attempts in that file. With --model, the model's head first scores a cache of new
+    cases, and the default target is the model's own. With --attach, the exit code is 1 if there was nothing
+    to attach.
     """
     from trust_cache.base.files import refuse_unknown
+    from trust_cache.certificate.attempts import record_attempt
     from trust_cache.certificate.certified_folder import OWN, as_document, write_certification
     from trust_cache.certificate.certify import certify as certify_scores
 
@@ -97,6 +100,7 @@ def certify(
             refuse_unknown(out, own=OWN)
             options["protocol"] = options["protocol"] or "paper"
             certification = certify_scores(scores, targets=tuple(targets or TARGETS), **options)
+            certification = record_attempt(certification, scores)
             kept = write_certification(certification, out)
     note_kept(out, kept)
     warn(certification.warnings)
@@ -146,12 +150,22 @@ def show_certification(certification: "Certification", out: Path) -> None:
     say(f"  trust-cache verify {out}/certificates/NAME.json --scores {certification.scores.source}")
 
 
-@command(app, "verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv")
+@command(
+    app,
+    "verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv",
+    "verify run/",
+)
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="A file of certified/certificates/.")],
-    scores: Annotated[
-        Path, typer.Option(metavar="FILE", help="The scores or the run folder that were certified.")
+    artefact: Annotated[
+        Path,
+        typer.Argument(
+            help="A file of certified/certificates/, or any folder, cache or worklist that a command wrote."
+        ),
     ],
+    scores: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The scores or the run folder that were certified."),
+    ] = None,
     split: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
@@ -159,22 +173,47 @@ def verify(
     patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
-    """Recompute a certificate from its scores and split.
+    """Recompute a certificate from its scores and split, or compare a folder with its records.
 
-    Lists the fields that do not agree; the exit code is then 1.
+    Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
+    cache, and a cache to its pictures.
     """
+    if artefact.suffix != ".json":
+        _verify_folder(artefact, scores, json=json)
+        return
+    if scores is None:
+        raise InputError(f"{artefact}: expected the scores that it certifies; give them with --scores")
     from trust_cache.certificate.verify import as_document
     from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(certificate, scores, split, patient=patient)
+    verification = verify_certificate(artefact, scores, split, patient=patient)
     if json:
         show_json(as_document(verification))
     elif verification.holds:
-        say(f"{certificate} agrees with these scores and this split.", style="green")
+        say(f"{artefact} agrees with these scores and this split.", style="green")
     else:
-        title = f"{certificate} does not agree with these scores and this split:"
+        title = f"{artefact} does not agree with these scores and this split:"
         show_list(title, (str(item) for item in verification.disagreements))
     if not verification.holds:
+        raise typer.Exit(DISAGREES)
+
+
+def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
+    """Print each link of a folder's chain with its mismatches."""
+    from trust_cache.api.verify_folder import verify_folder
+
+    links = verify_folder(folder, scores)
+    if json:
+        show_json([asdict(link) for link in links])
+    else:
+        for link in links:
+            for text in link.notes:
+                note(text)
+            if link.mismatches:
+                show_list(f"{link.place} ({link.kind}) does not agree with its record:", link.mismatches)
+            else:
+                say(f"{link.place} ({link.kind}) agrees with its record.", style="green")
+    if any(link.mismatches for link in links):
         raise typer.Exit(DISAGREES)
 
 

@@ -12,6 +12,7 @@ from trust_cache_cli.options import (
     Delta,
     Epochs,
     Folds,
+    Limit,
     LowMemory,
     OutFolder,
     PatientColumn,
@@ -93,7 +94,7 @@ def compare(
             seed=seed,
             resplits=resplits,
             margin_points=margin_points,
-            protocol=protocol or "paper",
+            protocol=protocol,
             patient=patient,
             advance=shown.advance,
         )
@@ -131,6 +132,8 @@ def rivals(
         float, typer.Option(metavar="P", help="The cancer rate among the dismissed to stay below.")
     ] = 0.01,
     delta: Delta = 0.01,
+    limit: Limit = None,
+    protocol: ProtocolOption = "paper",
     seed: Seed = 0,
     split: SplitFile = None,
     folds: Folds = None,
@@ -152,6 +155,7 @@ def rivals(
     that finds no threshold prints how many positives or dismissed cases it needs; that is a result.
     """
     from trust_cache.base.files import refuse_unknown
+    from trust_cache.manifest.protocol import find_protocol
     from trust_cache.studies.rivals.rival_rules import RivalSettings
     from trust_cache.studies.rivals.rivals import study_cache, study_scores
     from trust_cache.studies.rivals.rivals_folder import OWN, as_document, write_study
@@ -162,7 +166,10 @@ def rivals(
         raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
     named = {"models": names(models), "rules": names(rules)}
     chosen = {name: value for name, value in named.items() if value is not None}
-    settings = RivalSettings(tuple(target or TARGETS), level, delta, seed, epochs=epochs, **chosen)
+    settings = RivalSettings(
+        tuple(target or TARGETS), level, delta, seed, epochs=epochs, limit=limit,
+        protocol=find_protocol(protocol), **chosen,
+    )  # fmt: skip
     refuse_unknown(out, own=OWN)
     if cache is None:
         study = study_scores(scores or Path(), settings, split=split)

@@ -107,7 +107,8 @@ def extract(
 ) -> None:
     """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
 
-    Resumes an existing cache if everything that affects features is the same. Images that fail, or have no
+    Resumes an existing cache if everything that affects features is the same; shards whose pictures changed
+    are made again. Images that fail, or have no
     picture, are rows without features; failures.csv in the cache lists the reasons, and the exit code is then
     1. The others are finished: `fit-heads` can use the cache. The next start tries the failed ones again.
     """
@@ -150,6 +151,8 @@ class _Progress:
         from trust_cache.cache.extract.progress_meter import Meter
 
         warn(start.warnings)
+        if start.changed:
+            say(f"{start.changed:,} pictures changed: their shards are made again.")
         self.meter = Meter(start.images, start.images_before, start.processes)
         self._bar.start(start.images, start.images_before)
 

@@ -42,7 +42,8 @@ def preprocess(
 ) -> None:
     """Convert every DICOM of a manifest to a canonical 16-bit breast PNG.
 
-    Resumes an interrupted run. An image that fails keeps its row in the manifest of the pictures, with its
+    Resumes an interrupted run: a picture whose DICOM file, laterality and bytes are as recorded is kept,
+    anything else is made again. An image that fails keeps its row in the manifest of the pictures, with its
     label and an empty path; failures.csv lists the reasons, and the exit code is then 1. warnings.csv lists
     warnings about pictures.
     """
@@ -67,7 +68,8 @@ def preprocess(
     if sheet is not None:
         write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
     good = run.images - len(run.failures)
-    say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.")
+    changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
+    say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.{changed}")
     if run.failures:
         warn([f"{out}: {run.incomplete.sentence(join(out, FAILURES))}"])
         raise typer.Exit(SOME_FAILED)

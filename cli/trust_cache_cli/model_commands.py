@@ -97,6 +97,7 @@ def _document(stored: "StoredModel") -> dict[str, object]:
         "protocol": model.protocol.as_document(),
         "certified": model.certified,
         "bound": None if model.certificate is None else model.certificate.bound,
+        "attempts": 0 if model.certificate is None else len(model.certificate.attempts),
     }
 
 
@@ -117,6 +118,9 @@ def _show(stored: "StoredModel") -> None:
         return
     bound, sure = percent(model.certificate.bound), confidence(model.certificate.delta)
     say(f"Certified: with {sure} confidence at most {bound} of dismissed cases like those have cancer.")
+    attempts = len(model.certificate.attempts)
+    if attempts > 1:
+        say(f"It took {attempts} attempts with different settings or splits; certificate.json lists them.")
 
 
 @command(

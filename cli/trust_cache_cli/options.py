@@ -151,16 +151,11 @@ Limit = Annotated[
 PatientColumn = Annotated[
     str, typer.Option("--patient", metavar="COLUMN", help="The column of patients, if the scores have one.")
 ]
-ProtocolOption = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        metavar="NAME",
-        help="What a case must be to be dismissed: paper (every image has a score), screening (also the four"
-        " standard projections and no warning about a picture), or a .toml file. [paper; with --model, the"
-        " model's]",
-    ),
-]
+_PROTOCOL = (
+    "What a case must be to be dismissed: paper (every image has a score), screening (also the four standard"
+    " projections and no warning about a picture), or a .toml file."
+)
+ProtocolOption = Annotated[str, typer.Option("--protocol", metavar="NAME", help=_PROTOCOL)]
 
 
 @dataclass(frozen=True)
@@ -196,7 +191,10 @@ class CertifyOptions:
         int, typer.Option(metavar="R", help="Repeat over R random splits and report the spread.")
     ] = 0
     limit: Limit = None
-    protocol: ProtocolOption = None
+    protocol: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"{_PROTOCOL} [paper; with --model, the model's]"),
+    ] = None
     band: Annotated[
         bool, typer.Option("--band", help="Also write bounds that hold at all thresholds at once: band.csv.")
     ] = False

@@ -15,6 +15,8 @@ from trust_cache_cli.options import (
     CacheArgument,
     ClusterOptions,
     Delta,
+    Limit,
+    ProtocolOption,
     Repeats,
     Targets,
     TrainingOptions,
@@ -77,6 +79,8 @@ def sweep(
     repeats: Repeats = 1,
     target: Targets = None,
     delta: Delta = 0.01,
+    limit: Limit = None,
+    protocol: ProtocolOption = "paper",
     show_evaluation: Annotated[
         bool,
         typer.Option(
@@ -103,6 +107,8 @@ def sweep(
             repeats=repeats,
             targets=tuple(target or TARGETS),
             delta=delta,
+            limit=limit,
+            protocol=protocol,
             cluster=cluster.cluster(),
             show_evaluation=show_evaluation,
             yes=yes,

@@ -15,12 +15,15 @@ from trust_cache.base.digests import rows_sha256
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certified_folder import write_certification
+from trust_cache.certificate.points import Terms, choose_threshold, evaluate
+from trust_cache.certificate.score_table import build_cohort, read_scores
+from trust_cache.certificate.split import draw_split
 from trust_cache.certificate.verify import as_document, verify
 
 WriteScores = Callable[..., Path]
 KEYS = {
     "schema", "scores_sha256", "split_sha256", "rule", "seed", "split_origin", "aggregation", "protocol",
-    "versions",
+    "composition", "attempts", "versions",
 }  # fmt: skip
 
 
@@ -103,11 +106,43 @@ def test_an_edited_certificate_is_refuted_by_field(certified: tuple[Path, Path],
     found = verify(certificate, scores)
     named = {item.field for item in found.disagreements}
     # What a recomputation takes as given shows in what follows from it.
-    follows = {"configuration": "tau", "target": "tau", "delta": "bound", "compared": "bound_corrected"}
+    follows = {"configuration": "tau", "delta": "bound"}
     follows |= {"assumed_prevalence": "assumed_missed_per_1000_upper", "rule": "tau"}
     assert follows.get(field, field) in named
     if field not in follows:
         assert named == {field}
+
+
+def test_fewer_compared_with_a_fitting_bound_is_refuted(certified: tuple[Path, Path]) -> None:
+    """compared 4 -> 2, with everything that follows from it: the composition still has four points."""
+    scores, out = certified
+    certificate = out / "certificates" / "closed-loop@0.98.json"
+    stated = json.loads(certificate.read_text())
+    assert stated["composition"] == {
+        "configurations": ["a", "closed-loop"], "targets": [0.98, 0.95],
+        "groups": {"site": ["site 0", "site 1", "site 2"]}, "looks": 1,
+    }  # fmt: skip
+    cohort = build_cohort(read_scores(scores))
+    index = cohort.configurations.index("closed-loop")
+    split = draw_split(cohort, 0)
+    terms = Terms("recall", 0.01, 2, 0.01, stated["limit"])
+    threshold = choose_threshold(cohort, split, index, 0.98, terms)
+    forged = evaluate(cohort, split, index, threshold, terms).as_document()
+    assert forged["compared"] == 2
+    assert forged["bound_corrected"] < stated["bound_corrected"]
+    edit(certificate, **forged)
+    assert {"compared", "bound_corrected"} <= {
+        item.field for item in verify(certificate, scores).disagreements
+    }
+    # With fewer targets or configurations in the composition too, points.json and the scores disagree.
+    edit(certificate, composition=stated["composition"] | {"targets": [0.98]})
+    assert {item.field for item in verify(certificate, scores).disagreements} == {"composition"}
+    edit(certificate, composition=stated["composition"] | {"configurations": ["closed-loop"]})
+    named = {item.field for item in verify(certificate, scores).disagreements}
+    assert named == {"composition.configurations"}
+    edit(certificate, **stated | {"composition": stated["composition"] | {"groups": {"site": ["site 0"]}}})
+    named = {item.field for item in verify(certificate, scores).disagreements}
+    assert named == {"composition.groups.site"}
 
 
 @pytest.mark.parametrize("field", sorted(set(EDITS) - {"approved"}))

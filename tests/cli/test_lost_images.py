@@ -43,7 +43,7 @@ REASONS = {
     "missing": "no such file", "truncated": "truncated", "constant": "constant", "mask refused": "tissue",
     "no path": "the manifest has no path for it", "no laterality": "the manifest has no laterality for it",
     "URL": "the path is a URL", "picture removed": "no such file",
-    "picture truncated": "truncated", "picture constant": "constant", "encoder NaN": "NaN",
+    "picture truncated": "changed since", "picture constant": "changed since", "encoder NaN": "NaN",
 }  # fmt: skip
 CASES = ("encoder NaN", *BEFORE, *PICTURES, "whole")  # the encoder's first image is spoiled
 WORDS = (

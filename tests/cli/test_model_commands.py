@@ -12,6 +12,7 @@ from tests.clinic.material import a_model, a_row, two_halves
 from tests.heads.cohorts import write_cohort
 from tests.project.examples import examples_of
 from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.recertify import verify_certified
 from trust_cache.clinic.model_folder import read_model, write_model
 from trust_cache.clinic.worklist import write_worklist
 from trust_cache.heads.fit import fit_heads
@@ -80,6 +81,30 @@ def test_the_example_of_certify_with_a_model(run: Run, workplace: Path) -> None:
     assert certified
     assert "is now certified" in done.err
     assert "Exact here" in done.out
+
+
+def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run, workplace: Path) -> None:
+    """Seed after seed until one is certified: the model's certificate lists every one of them."""
+    (workplace / "model").rename(workplace / "earlier")
+    assert run("export-model", "run", "--configuration", "closed-loop", "--out", "model").code == 0
+    (workplace / "left.toml").write_text('name = "left CC"\nprojections = ["L-CC"]\n')
+    words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "--attach"]
+    words += ["--protocol", "left.toml", "--limit", "0.9", "--target", "0.9"]
+    seeds = 0
+    while run(*words, "--seed", seeds).code == 1:
+        seeds += 1
+    assert seeds > 0  # the first one is not met: see the example above
+    certificate = read_model(workplace / "model").model.certificate
+    assert certificate is not None
+    assert [item.seed for item in certificate.attempts] == list(range(seeds + 1))
+    statuses = [item.statuses["closed-loop@0.9"] for item in certificate.attempts]
+    assert statuses.index("certified") == seeds
+    assert (workplace / "model.attempts.json").is_file()
+    assert (
+        run("verify", "certified/certificates/closed-loop@0.9.json", "--scores", "certified/scores.csv").code
+        == 0
+    )
+    assert verify_certified(Path("certified")).problem is None
 
 
 def test_a_certified_model_says_its_bound(run: Run, workplace: Path) -> None:

@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET
-from msgspec.structs import fields
+from msgspec import structs
 from numpy.typing import NDArray
 
 from tests.cache.material import FINGERPRINT
 from tests.heads.cohorts import a_cohort
 from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.certificate.certification import Composition
 from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.certificate.points import Counts, Terms, Threshold, describe
 from trust_cache.clinic.model_folder import Model, ModelThreshold
 from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.clinic.worklist import WorklistRow
@@ -41,15 +42,27 @@ def a_head(dim: int = 6, seed: int = 0) -> HeadParameters:
     return HeadParameters(gamma, beta, weight, np.array([0.25], dtype=np.float32))
 
 
-def a_certificate(**changes: Any) -> Certificate:
-    """The certificate of `a_model`: nothing but what a model checks is meaningful."""
-    known = dict.fromkeys(Certificate.__struct_fields__) | {"sweep": UNSET}
-    counts = [field.name for field in fields(Certificate) if field.type is int]
-    known |= dict.fromkeys(counts, 1) | {"schema": 1, "rule": "recall", "versions": {}}
-    known |= {"tau": TAU, "target": 0.98, "configuration": "closed-loop", "met": True, "bound": 0.012}
-    known |= {"status": "certified", "aggregation": "maximum", "protocol": SCREENING, "split_origin": "drawn"}
-    known |= {"bound_corrected": 0.012, "delta": 0.01, "scores_sha256": "cd" * 32, "split_sha256": "ef" * 32}
-    return Certificate(**(known | changes))
+def a_certificate(tau: float | None = TAU, **changes: Any) -> Certificate:
+    """The certificate of `a_model`: 1 of 553 dismissed is positive: a bound of 1.2 %."""
+    counts = Counts(4_797, 119, 0, 0, 553, 1)
+    threshold = Threshold("closed-loop", 0.98, tau, 1_200, 30, 0, 1, 30)
+    point = describe(counts, counts, threshold, Terms("recall", 0.01, 1), auroc_case=0.8)
+    composition = Composition(configurations=("closed-loop",), targets=(0.98,), groups={})
+    certificate = Certificate(
+        **structs.asdict(point),
+        schema=1,
+        rule="recall",
+        seed=0,
+        split_origin="drawn",
+        aggregation="maximum",
+        protocol=SCREENING,
+        scores_sha256="cd" * 32,
+        split_sha256="ef" * 32,
+        composition=composition,
+        attempts=(),
+        versions={"trust-cache": "0"},
+    )
+    return structs.replace(certificate, **changes)
 
 
 def a_model(

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import a_cohort, write_cohort
+from tests.heads.records import edit_record
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.feature_rows import load_rows, rows_of_array
@@ -85,8 +86,7 @@ def test_a_cache_that_was_moved(place: Path, tmp_path: Path) -> None:
     run.mkdir()
     for path in (place / "run").iterdir():
         (run / path.name).write_bytes(path.read_bytes())
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"cache": str(tmp_path / "gone.zarr")}))
+    edit_record(run, cache=str(tmp_path / "gone.zarr"))
     with pytest.raises(InputError, match="give its place with --cache"):
         export_model(run, tmp_path / "model", configuration="ce")
     with pytest.raises(InputError, match="expected the images and labels of the run"):

@@ -1,5 +1,6 @@
 """The model folder is read back unchanged, and any changed byte is refused."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
+from scipy.stats import beta
 
 from tests.clinic.material import a_certificate, a_head, a_model
 from trust_cache.base.errors import InputError
+from trust_cache.certificate.certification import Composition
+from trust_cache.certificate.points import Counts, Terms, Threshold, describe
+from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_folder import OWN, RECORD, read_model, render_model, write_model
 from trust_cache.manifest.protocol import PAPER
 
@@ -143,11 +149,79 @@ def test_a_certificate_that_certifies_something_else(changes: dict[str, Any]) ->
         replace(a_model(), certificate=a_certificate(**changes))
 
 
-@pytest.mark.parametrize(("key", "value"), [("bound", None), ("delta", "a")])
-def test_a_certificate_that_cannot_be_read(tmp_path: Path, key: str, value: object) -> None:
-    write_model(a_model(**{key: value}), tmp_path / "model")
-    with pytest.raises(InputError, match=f"certificate.json: not a certificate: {key}: expected float"):
-        read_model(tmp_path / "model")
+def resealed(folder: Path, files: dict[str, bytes], certificate: dict[str, Any]) -> Path:
+    """A folder with another certificate, all digests fitting."""
+    content = json.dumps(certificate).encode()
+    digests = json.loads(files[RECORD])["files"] | {"certificate.json": hashlib.sha256(content).hexdigest()}
+    return edited(files | {"certificate.json": content}, folder, {"files": digests})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bound": 0.0001},
+        {"bound_corrected": 0.0001},
+        {"recall_lower": 0.999},
+        {"limit": 0.005},
+        {"dismissed": 2_000},
+        {"bound_dismissed": 2_000},
+        {"bound_positives_dismissed": 0},
+        {"positives_dismissed": 3},
+        {"cases": 900},
+        {"compared": 2},
+        {"composition": {"configurations": ["closed-loop", "ce"], "targets": [0.98], "groups": {}}},
+        {"composition": {"configurations": ["ce"], "targets": [0.98], "groups": {}}, "compared": 1},
+        {"patients": 4_000},
+        {"delta": 0.4},
+        {"dismissed": 0, "positives_dismissed": 0},
+        {"rule": "mine"},
+        {"versions": {}},
+    ],
+)  # fmt: skip
+def test_a_certificate_that_its_own_counts_contradict(
+    files: dict[str, bytes], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Nothing that cannot be recomputed is a certificate, whatever the digests say."""
+    stated = json.loads(files["certificate.json"])
+    assert all(stated[key] != value for key, value in changes.items() if key != "compared")
+    read_model(resealed(tmp_path / "whole", files, stated))
+    with pytest.raises(InputError, match="it does not follow from its own counts"):
+        read_model(resealed(tmp_path / "model", files, stated | changes))
+
+
+@pytest.mark.parametrize("key", ["dismissed", "bound_cases", "composition", "compared", "delta", "limit"])
+def test_a_certificate_without_its_counts(files: dict[str, bytes], tmp_path: Path, key: str) -> None:
+    stated = json.loads(files["certificate.json"])
+    del stated[key]
+    with pytest.raises(InputError, match=f"certificate.json: not a certificate: expected the key {key}"):
+        read_model(resealed(tmp_path / "model", files, stated))
+
+
+@given(
+    cases=st.integers(30, 10_000), share=st.floats(0.01, 0.5), dismissed=st.floats(0, 1),
+    misses=st.integers(0, 5), compared=st.integers(1, 40), delta=st.sampled_from([0.01, 0.05, 0.001]),
+)  # fmt: skip
+@settings(max_examples=100)
+def test_every_point_follows_from_its_counts(
+    cases: int, share: float, dismissed: float, misses: int, compared: int, delta: float
+) -> None:
+    """The verifier of a model accepts exactly what scipy gives for the integers."""
+    positives = max(1, round(share * cases))
+    missed = min(misses, positives)
+    below = missed + int(dismissed * (cases - positives))
+    counts = Counts(cases, positives, 0, 0, below, missed)
+    targets = tuple((number + 1) / 100 for number in range(compared))
+    threshold = Threshold("a", targets[0], 0.5, 10, 5, 0, 1, 5)
+    point = describe(counts, counts, threshold, Terms("recall", delta, compared))
+    expected = 1.0 if missed == below else float(beta.isf(delta / compared, missed + 1, below - missed))
+    assert point.bound_corrected == pytest.approx(expected, rel=1e-9)
+    composition = Composition(configurations=("a",), targets=targets, groups={})
+    certificate = structs.replace(a_certificate(), **structs.asdict(point), composition=composition)
+    assert verify_counts(certificate) == ()
+    for key in ("bound", "bound_corrected", "recall_lower", "dismissal", "limit"):
+        value = getattr(certificate, key)
+        wrong = structs.replace(certificate, **{key: value * 0.99 if value else 0.5})
+        assert verify_counts(wrong) or key == "limit"
 
 
 def test_a_head_that_diverged_is_no_model() -> None:

@@ -154,7 +154,7 @@ def test_another_delta_or_model_needs_another_history(place: Place, tmp_path: Pa
     monitor([place.worklist], place.outcomes, place.model)
     with pytest.raises(InputError, match=r"share a delta of 0\.01"):
         monitor([place.worklist], place.outcomes, place.model, delta=0.05)
-    write_model(a_model(bound=0.5), tmp_path / "other")
+    write_model(a_model(auroc_case=0.7), tmp_path / "other")
     sha256 = read_model(tmp_path / "other").sha256
     write_worklist(place.worklist, [a_row("0001", sha256)])
     with pytest.raises(InputError, match="another model"):

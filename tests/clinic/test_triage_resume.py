@@ -133,6 +133,7 @@ def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: 
     item = IncomingCase("1", (IncomingImage("a", str(file), "L", "CC"),), ("ä problem",))
     scored = ScoredCase("1", 0.25, "a", ("ä problem",), failed=False)
     with Journal(out, identity) as journal:
+        assert journal.finished(item) is None
         journal.enter(item, scored)
         with pytest.raises(InputError, match="is being written by"), Journal(out, identity):
             pass
@@ -142,11 +143,19 @@ def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: 
     with Journal(out, identity) as journal:
         assert journal.finished(item) == scored
         other = IncomingCase("2", item.images)
+        assert journal.finished(other) is None
         journal.enter(other, replace(scored, case_id="2"))
     with Journal(out, identity) as journal:
         assert journal.finished(other) is not None
-        file.write_bytes(b"changed")
+        state = file.stat()
+        file.write_bytes(b"b")  # of the same size, and with the same time
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
         assert journal.finished(item) is None
+        file.write_bytes(b"a")
+        assert journal.finished(item) == scored
+    path.write_bytes(path.read_bytes().replace(b"0.25", b"0.75"))
+    with Journal(out, identity) as journal:
+        assert journal.finished(item) is None  # an edited line counts for nothing
     other_model = msgspec.structs.replace(identity, model="n")
     with pytest.raises(InputError, match="another model"), Journal(out, other_model):
         pass

@@ -13,6 +13,7 @@ from tests.conftest import make_scores
 from tests.faults.test_fuzz import fuzz
 from tests.heads.cohorts import a_cohort, write_cohort
 from tests.studies.sweep.test_run import space
+from trust_cache.base.documents import sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.cache.extract import extraction_record
 from trust_cache.cache.extract.extract import extract
@@ -32,7 +33,9 @@ from trust_cache.studies.sweep.sweep_request import describe_space
 
 pytestmark = pytest.mark.slow
 
-ORIGIN = b'{"schema": 1, "settings": {"margin": 0.1}, "decoders": {"gdcm (1.2.840.10008.1.2.4.70)": 3}}'
+ORIGIN = sealed_bytes(
+    {"schema": 1, "settings": {"margin": 0.1}, "decoders": {"gdcm (1.2.840.10008.1.2.4.70)": 3}}
+)
 
 
 def test_pngs(tmp_path: Path) -> None:

@@ -98,11 +98,10 @@ def test_preprocess_opens_no_url_unless_allowed(run: Run, cells: Path, site: Sit
 def test_extract_opens_no_url_unless_allowed(run: Run, cells: Path, site: Site, tmp_path: Path) -> None:
     assert run("preprocess", cells, "--out", tmp_path / "png", "--workers", 1).code == 1
     url = f"{site.url}/local.png"
-    picture = tmp_path / "png" / "manifest.csv"
-    lines = [line for line in picture.read_text().splitlines() if not line.startswith(("web,", "ftp,"))]
-    picture.write_text(
-        "\n".join([*lines, f"web,web,1,L,CC,{url},", "ftp,ftp,0,L,CC,ftp://127.0.0.1:9/x,"]) + "\n"
-    )
+    picture = tmp_path / "cells.csv"  # beside no record of preprocess, which has these rows without a path
+    local = tmp_path / "png" / "local.png"
+    rows = f"local,local,0,L,CC,{local}\nweb,web,1,L,CC,{url}\nftp,ftp,0,L,CC,ftp://127.0.0.1:9/x\n"
+    picture.write_text(HEADER + rows)
     words = ["extract", picture, "--weights", "random", "--encoder", "resnet10t", "--image-size", "64x64"]
     for more, expected in (([], "--allow-urls"), (["--allow-urls"], "found a URL of ftp")):
         cache = tmp_path / f"cache{len(more)}.zarr"

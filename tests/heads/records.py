@@ -7,6 +7,7 @@ import msgspec
 
 from tests.cache.material import FINGERPRINT
 from trust_cache.base.digests import file_sha256
+from trust_cache.base.documents import SEAL, sealed_bytes
 from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.heads.run_folder import OWN, RECORD, SCHEMA, RecordedTraining, RunRecord
 
@@ -24,6 +25,7 @@ def a_record(**changes: object) -> RunRecord:
         images=100,
         dim=16,
         manifest_sha256="0" * 64,
+        content_sha256="2" * 64,
         folds_sha256=["1" * 64],
         repeat=0,
         cache="cache.zarr",
@@ -40,8 +42,13 @@ def a_record(**changes: object) -> RunRecord:
 
 def seal(folder: Path) -> Path:
     """Write the digests of a run folder's files, as they are now, to its run.json."""
-    document = json.loads((folder / RECORD).read_text())
     names = sorted(name for name in OWN - {RECORD} if (folder / name).is_file())
-    document["files"] = {name: file_sha256(folder / name) for name in names}
-    (folder / RECORD).write_text(json.dumps(document))
+    edit_record(folder, files={name: file_sha256(folder / name) for name in names})
     return folder
+
+
+def edit_record(folder: Path, **changes: object) -> None:
+    """Change keys of run.json and seal it again."""
+    document = json.loads((folder / RECORD).read_text())
+    document.pop(SEAL, None)
+    (folder / RECORD).write_bytes(sealed_bytes(document | changes))

@@ -57,6 +57,14 @@ def test_repeat_zero_is_scikit_learns_splitter_and_others_differ() -> None:
     assert draw_folds(cases, 3).sha256 == drawn.sha256
 
 
+@given(cases_of_patients(), st.integers(0, 2**32 - 1))
+def test_patients_are_dealt_as_scikit_learn_deals_them(cases: Cases, seed: int) -> None:
+    splitter = StratifiedGroupKFold(5, shuffle=True, random_state=seed)
+    drawn = draw_folds(cases, seed)
+    for fold, (_, test) in enumerate(splitter.split(cases.labels, cases.labels, groups=cases.patients)):
+        assert np.array_equal(np.flatnonzero(drawn.parts[fold] == TEST), test)
+
+
 def test_splits_are_reused_by_case(tmp_path: Path) -> None:
     cases = some_cases(100, 30)
     drawn = draw_folds(cases, 0)

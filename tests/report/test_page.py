@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 
 from tests.conftest import make_scores
+from tests.heads.records import edit_record
 from tests.report.material import HOSTILE, PRESETS, make_run
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.evidence import Options
+from trust_cache.heads.run_folder import RunFolder
 from trust_cache.report.embedding import chart_bundle, embedded_json, with_code
 from trust_cache.report.page import render_page
 from trust_cache.report.report import make_report
@@ -182,8 +184,7 @@ def test_figures_without_clinical_meaning_are_named(
     tmp_path: Path, made_by: dict[str, str], words: str | None
 ) -> None:
     folder = make_run(tmp_path / "run", configurations=("ce",))
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "fingerprint": record["fingerprint"] | made_by}))
+    edit_record(folder, fingerprint=RunFolder(folder).record.fingerprint.as_document() | made_by)
     text = " ".join(Elements(made(folder)).text)
     assert ("mean nothing clinically" in text) == (words is not None)
     assert words is None or words in text

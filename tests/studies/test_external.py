@@ -253,7 +253,8 @@ def test_interrupted_resumed_overwritten(tmp_path: Path) -> None:
     evaluate_externally(trained_on, tested_on, out, epochs=1, overwrite=True)
     assert (out / "scores.csv").read_bytes() != (tmp_path / "whole" / "scores.csv").read_bytes()
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"a.zarr", "b.zarr", "c.zarr", "run", "whole"}
+    logs = {"run.attempts.json", "whole.attempts.json"}
+    assert left == {"a.zarr", "b.zarr", "c.zarr", "run", "whole"} | logs
 
 
 def test_sets_made_in_another_way_are_refused_by_the_field(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Digests of rows, and file names for arbitrary names."""
+"""Digests of rows, documents and files, and file names for arbitrary names."""
 
 import hashlib
 import json
@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
 
 _ROWS_AT_ONCE = 50_000  # bounds the memory
+_PIECE = 2**20
 
 
 def rows_sha256(rows: Iterable[Sequence[object]]) -> str:
@@ -26,6 +30,25 @@ def rows_sha256(rows: Iterable[Sequence[object]]) -> str:
         comma = b","
     digest.update(b"]")
     return digest.hexdigest()
+
+
+def canonical_json(content: object) -> bytes:
+    """Return plain values as compact JSON in UTF-8 with sorted keys: equal values, equal bytes."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode(errors="backslashreplace")
+
+
+def stream_blake3(file: BinaryIO) -> str:
+    """Return the BLAKE3 digest of the rest of a file in bounded memory, as b3sum prints it."""
+    digest = blake3()
+    while piece := file.read(_PIECE):
+        digest.update(piece)
+    return str(digest.hexdigest())
+
+
+def bytes_blake3(content: bytes) -> str:
+    """Return the BLAKE3 digest of bytes, as b3sum prints it."""
+    return str(blake3(content).hexdigest())
 
 
 def file_sha256(path: Path) -> str:

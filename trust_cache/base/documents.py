@@ -1,9 +1,12 @@
 """Write readable JSON, and read JSON and TOML into typed records.
 
+A sealed document has a digest of its other keys: one that was edited or cut is refused.
+
 A record is a frozen `msgspec.Struct` or dataclass. A document that does not fit it is an `InputError` that
 names the file, the path of the key, what was expected and what was found.
 """
 
+import hashlib
 import json
 import re
 import tomllib
@@ -13,10 +16,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from trust_cache.base.digests import canonical_json
 from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.base.places import read_bytes
 
 T = TypeVar("T")
+SEAL = "sha256"  # the key of a sealed document for the digest of its other keys
 _KEY = re.compile(r"Object (contains unknown|missing required) field `(.*?)`*", re.DOTALL)
 _NO_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 _WRONG = re.compile(r"Expected `(.*)`, got `(.*)`", re.DOTALL)
@@ -38,6 +43,27 @@ def json_bytes(document: object) -> bytes:
     return f"{text}\n".encode(errors="backslashreplace")
 
 
+def sealed_bytes(document: dict[str, Any]) -> bytes:
+    """Return a document as readable JSON with its seal."""
+    return json_bytes(seal(document))
+
+
+def seal(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with its seal, the digest of its other keys."""
+    return document | {SEAL: hashlib.sha256(canonical_json(document)).hexdigest()}
+
+
+def unseal(content: object) -> tuple[Any, bool]:
+    """Return a document without its seal, and whether it fits it."""
+    if not isinstance(content, dict):
+        return content, False
+    rest = {name: value for name, value in content.items() if name != SEAL}
+    try:
+        return rest, seal(rest) == content
+    except ValueError:  # Python reads NaN, which JSON does not have
+        return rest, False
+
+
 def parse_json(content: bytes | str) -> Any:
     """Parse JSON; any damage, including endless nesting, is a ValueError."""
     try:
@@ -54,11 +80,14 @@ def parse_toml(content: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
 
 
-def read_json(path: Path | str, kind: type[T], *, what: str, schema: int | None = None) -> T:
+def read_json(
+    path: Path | str, kind: type[T], *, what: str, schema: int | None = None, sealed: bool = False
+) -> T:
     """Read a JSON file, of the file system or a URL, as a record of this kind.
 
     `what` names the document for messages ("the record of a run"). With `schema`, the file's `schema` must
-    have this value: a newer one needs a newer trust-cache. A missing file raises FileNotFoundError.
+    have this value: a newer one needs a newer trust-cache. With `sealed`, the document must fit its seal. A
+    missing file raises FileNotFoundError.
     """
     try:
         content = parse_json(read_bytes(str(path)))
@@ -66,7 +95,14 @@ def read_json(path: Path | str, kind: type[T], *, what: str, schema: int | None 
         raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: expected {what} as JSON, found an unreadable file ({error})") from error
-    return typed(content, kind, where=path, what=what, schema=schema)
+    content, unchanged = unseal(content) if sealed else (content, True)
+    found = typed(content, kind, where=path, what=what, schema=schema)
+    if not unchanged:
+        raise InputError(
+            f"{path}: changed since it was written: its keys do not fit its {SEAL}; copy the whole folder"
+            " again, or make it again"
+        )
+    return found
 
 
 def typed(

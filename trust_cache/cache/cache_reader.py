@@ -4,6 +4,7 @@ An image without features is either pending (its shard is not marked yet) or fai
 failures.csv has the reason.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,12 +13,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
+from trust_cache.base.digests import canonical_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import read_bytes
 from trust_cache.cache.cached_manifest import manifest_sha256, table_of
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.known_stores import Source, companion, open_store
-from trust_cache.cache.layout import Features, Layout, make_mark, marked_shards, present_images
+from trust_cache.cache.layout import (
+    DIGEST_BYTES,
+    Features,
+    Layout,
+    Pictures,
+    make_mark,
+    marked_shards,
+    picture_digests,
+    present_images,
+)
 from trust_cache.cache.store import DamagedError, Store
 from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
 from trust_cache.manifest.cases import count_incomplete
@@ -92,6 +103,22 @@ class Cache:
     def done(self) -> NDArray[np.bool_]:
         """For each image, whether it has features."""
         return present_images(self.layout, self.marks)
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """For each image, the digest of its picture; zeros where it is unknown."""
+        return picture_digests(self.layout, self.marks)[: self.images]
+
+    @cached_property
+    def content_sha256(self) -> str:
+        """The digest of the whole content: the fingerprint, the manifest and the marks.
+
+        It is computed from the marks: whoever needs the features compares each shard with its mark.
+        """
+        description = self.store.description
+        digests = [mark[:DIGEST_BYTES].tobytes().hex() for mark in self.marks]
+        content = [description.fingerprint.as_document(), description.manifest_sha256, digests]
+        return hashlib.sha256(canonical_json(content)).hexdigest()
 
     @cached_property
     def pending(self) -> NDArray[np.bool_]:
@@ -183,11 +210,12 @@ def read_checked_shard(cache: Cache, shard: int) -> Features:
 def check_shard(cache: Cache, shard: int, features: Features) -> None:
     """Refuse features of a shard that do not match its mark."""
     first, last = cache.layout.bounds(shard)
-    mark = cache.marks[shard].tobytes()
-    if make_mark(cache.layout, features, cache.done[first:last]) != mark:
+    pictures = cache.pictures[first:last]
+    mark = make_mark(cache.store.description, shard, features, cache.done[first:last], pictures)
+    if mark != cache.marks[shard].tobytes():
         raise DamagedError(
             f"{cache.source}: shard {shard} (images {first} to {last - 1}) does not fit its checksum:"
-            " bytes of it were changed",
+            " its bytes were changed, or they belong to other images or another cache",
             "checksum",
         )
 

@@ -26,8 +26,11 @@ from trust_cache.cache.layout import (
     CacheDescription,
     Features,
     Layout,
+    Pictures,
+    as_pictures,
     make_mark,
     marked_shards,
+    picture_digests,
     present_images,
 )
 from trust_cache.cache.store import WritableStore
@@ -47,6 +50,7 @@ class CacheWriter:
         marks = store.read_marks(shards)
         self._marked = marked_shards(marks)
         self._present = present_images(self.layout, marks)
+        self._pictures = picture_digests(self.layout, marks).copy()
 
     @property
     def layout(self) -> Layout:
@@ -77,11 +81,29 @@ class CacheWriter:
         first, last = self.layout.bounds(shard)
         return np.flatnonzero(~self._present[first:last]).tolist()
 
-    def write_shard(self, shard: int, features: Features, present: NDArray[np.bool_] | None = None) -> None:
+    def pictures(self, shard: int) -> list[bytes | None]:
+        """Return the digests of the pictures of a shard that is done; None where unknown."""
+        digests = self._pictures[slice(*self.layout.bounds(shard))]
+        return [digest.tobytes() if digest.any() else None for digest in digests]
+
+    def clear(self, shard: int) -> None:
+        """Remove the mark of a shard: its images are pending again."""
+        self._store.write_mark(shard, bytes(self.layout.mark_bytes))
+        self._marked[shard] = False
+        self._present[slice(*self.layout.bounds(shard))] = False
+
+    def write_shard(
+        self,
+        shard: int,
+        features: Features,
+        present: NDArray[np.bool_] | None = None,
+        pictures: Pictures | None = None,
+    ) -> None:
         """Write a complete shard [image, view, dim], force it to the disk, then mark it done.
 
         `present` says which images have features (all by default); the others become NaN and count as
-        missing. A shard that was marked before loses its mark first.
+        missing. `pictures` has the digests of the pictures (unknown by default). A shard that was marked
+        before loses its mark first.
         """
         shape = self.layout.shard_shape(shard)
         if features.shape != shape or features.dtype != np.float16:
@@ -96,15 +118,15 @@ class CacheWriter:
         if not present.all():
             features = features.copy()
             features[~present] = np.nan
-        images = slice(*self.layout.bounds(shard))
+        pictures = as_pictures([None] * shape[0]) if pictures is None else pictures
         if self._marked[shard]:
-            self._store.write_mark(shard, bytes(self.layout.mark_bytes))
-            self._marked[shard] = False
-            self._present[images] = False
+            self.clear(shard)
         self._store.write_shard(shard, features)
-        self._store.write_mark(shard, make_mark(self.layout, features, present))
+        mark = make_mark(self._store.description, shard, features, present, pictures)
+        self._store.write_mark(shard, mark)
         self._marked[shard] = True
-        self._present[images] = present
+        images = slice(*self.layout.bounds(shard))
+        self._present[images], self._pictures[images] = present, pictures
 
     def close(self) -> None:
         """Release the cache."""

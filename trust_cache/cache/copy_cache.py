@@ -46,7 +46,8 @@ def convert_cache(source: Source, out: Source) -> Cache:
                 write_bytes(companion(out, name), read_bytes(companion(source, name)))
         for shard in np.flatnonzero(cache.shards_done).tolist():
             first, last = layout.bounds(shard)
-            writer.write_shard(shard, read_checked_shard(cache, shard), cache.done[first:last])
+            features = read_checked_shard(cache, shard)
+            writer.write_shard(shard, features, cache.done[first:last], cache.pictures[first:last])
     return open_cache(out)
 
 
@@ -80,9 +81,10 @@ def subset_cache(source: Source, out: Source, where: Filter | None = None) -> Ca
             write_failures(out, reasons)
         for shard in range(writer.layout.shards):
             first, last = writer.layout.bounds(shard)
-            origin, place = np.divmod(kept[first:last], layout.shard_images)
+            images = kept[first:last]
+            origin, place = np.divmod(images, layout.shard_images)
             blocks = [read(int(old))[at] for old, at in zip(origin, place, strict=True)]
-            writer.write_shard(shard, np.stack(blocks), cache.done[kept[first:last]])
+            writer.write_shard(shard, np.stack(blocks), cache.done[images], cache.pictures[images])
     return open_cache(out)
 
 

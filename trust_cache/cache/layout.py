@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
+from trust_cache.base.digests import canonical_json
 from trust_cache.base.documents import Document, typed
 from trust_cache.base.errors import InputError
 from trust_cache.cache.fingerprint import Fingerprint
 
 FORMAT = "trust-cache"
-SCHEMA = 1
+SCHEMA = 2
 SHARD_IMAGES = 32
-DIGEST_BYTES = 32  # of SHA-256
+DIGEST_BYTES = 32  # of BLAKE3 and of SHA-256
 _MINUS_ZERO = 0x8000  # as a float16
 NOT_FINITE = 0x7C00  # a float16 whose exponent bits are all set is infinite or NaN
 
 Features = NDArray[np.float16]
+Pictures = NDArray[np.uint8]  # the BLAKE3 digests of pictures [image, 32], zeros where unknown
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Layout:
 
     @property
     def mark_bytes(self) -> int:
-        """The bytes of a shard's mark: a digest and one byte per image."""
-        return DIGEST_BYTES + self.shard_images
+        """The bytes of a shard's mark: a digest, and per image one byte and the digest of its picture."""
+        return DIGEST_BYTES + self.shard_images * (1 + DIGEST_BYTES)
 
     def bounds(self, shard: int) -> tuple[int, int]:
         """Return the first image of a shard and the one after its last."""
@@ -94,18 +97,55 @@ def read_description(document: object, shape: Sequence[int], source: str) -> tup
     return description, Layout(images, views, dim, description.shard_images)
 
 
-def make_mark(layout: Layout, features: Features, present: NDArray[np.bool_]) -> bytes:
-    """Return the mark of a shard: SHA-256 over its features and presence bytes, then those bytes."""
+def make_mark(
+    description: CacheDescription,
+    shard: int,
+    features: Features,
+    present: NDArray[np.bool_],
+    pictures: Pictures,
+) -> bytes:
+    """Return the mark of a shard: a digest, the presence bytes, the digests of the pictures.
+
+    The digest is BLAKE3 over the shard's identity, the presence bytes, the digests of the pictures and the
+    features. The identity has the fingerprint, the digest of the manifest, which has the image_ids in their
+    order, and the number of the shard: a mark fits no other shard and no other cache.
+    """
+    identity = [description.fingerprint.as_document(), description.manifest_sha256, shard]
     presence = present.astype(np.uint8).tobytes()
-    digest = hashlib.sha256(np.ascontiguousarray(features, dtype="<f2").data)
+    digest = blake3(hashlib.sha256(canonical_json(identity)).digest())
     digest.update(presence)
-    return digest.digest() + presence.ljust(layout.shard_images, b"\0")
+    digest.update(pictures.tobytes())
+    digest.update(np.ascontiguousarray(features, dtype="<f2").reshape(-1).view(np.uint8).data)
+    images = description.shard_images
+    return b"".join(
+        (
+            digest.digest(),
+            presence.ljust(images, b"\0"),
+            pictures.tobytes().ljust(images * DIGEST_BYTES, b"\0"),
+        )
+    )
 
 
 def present_images(layout: Layout, marks: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return for each image whether its shard is marked and the mark says that it has features."""
-    flags = (marks[:, DIGEST_BYTES:] != 0) & marked_shards(marks)[:, np.newaxis]
+    flags = (presence_bytes(layout, marks) != 0) & marked_shards(marks)[:, np.newaxis]
     return np.asarray(flags.reshape(-1)[: layout.images])
+
+
+def presence_bytes(layout: Layout, marks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the presence bytes [shard, image] of marks."""
+    return marks[:, DIGEST_BYTES : DIGEST_BYTES + layout.shard_images]
+
+
+def picture_digests(layout: Layout, marks: NDArray[np.uint8]) -> Pictures:
+    """Return the digest of each image's picture, zeros where it is unknown."""
+    return marks[:, DIGEST_BYTES + layout.shard_images :].reshape(-1, DIGEST_BYTES)
+
+
+def as_pictures(digests: Sequence[bytes | None]) -> Pictures:
+    """Return digests of pictures as an array; None is unknown."""
+    content = b"".join(digest or bytes(DIGEST_BYTES) for digest in digests)
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def marked_shards(marks: NDArray[np.uint8]) -> NDArray[np.bool_]:

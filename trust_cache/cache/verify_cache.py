@@ -17,7 +17,7 @@ from trust_cache.cache.cache_reader import (
     shown,
 )
 from trust_cache.cache.known_stores import Source
-from trust_cache.cache.layout import DIGEST_BYTES, SCHEMA, finite_images
+from trust_cache.cache.layout import SCHEMA, finite_images, picture_digests, presence_bytes
 from trust_cache.cache.store import DamagedError
 from trust_cache.manifest.cases import count_incomplete, find_cases
 
@@ -67,8 +67,9 @@ def _of_marks(cache: Cache, image_ids: list[str]) -> list[Problem]:
             f" {len(images)} images are pending ({shown(images)})"
         )
         problems.append(Problem("unfinished", sentence))
-    presence = cache.marks[:, DIGEST_BYTES:].reshape(-1)
-    if presence.max(initial=0) > 1 or presence[layout.images :].any():
+    presence = presence_bytes(layout, cache.marks).reshape(-1)
+    beyond = picture_digests(layout, cache.marks)[layout.images :]
+    if presence.max(initial=0) > 1 or presence[layout.images :].any() or beyond.any():
         problems.append(Problem("marks", f"{cache.source}: the marks hold values that no writer writes"))
     return problems
 
@@ -115,6 +116,7 @@ class CacheInfo:
     images_done: int
     images_pending: int
     images_failed: int  # tried, without features
+    pictures_known: int  # images whose picture is known by its digest
     incomplete: int  # cases with a failed image
     incomplete_positives: int
     failed: tuple[str, ...]  # image_ids
@@ -143,6 +145,7 @@ def cache_info(cache: Cache) -> CacheInfo:
         images_done=int(cache.done.sum()),
         images_pending=int(cache.pending.sum()),
         images_failed=lost.failed_images,
+        pictures_known=int(cache.pictures.any(axis=1).sum()),
         incomplete=lost.incomplete,
         incomplete_positives=lost.incomplete_positives,
         failed=tuple(cache.image_ids(cache.failed)),

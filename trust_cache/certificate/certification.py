@@ -1,10 +1,13 @@
 """A certification: its settings, checked when they are made, and what it found."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from trust_cache.base.documents import Document
 from trust_cache.base.errors import InputError, check_fraction, check_least
-from trust_cache.certificate.points import Point, SubgroupPoint
+from trust_cache.certificate.points import Point, Status, SubgroupPoint
 from trust_cache.certificate.resplits import Resplit, Spread
 from trust_cache.certificate.score_table import Cohort, Scores
 from trust_cache.certificate.split import Split
@@ -65,6 +68,43 @@ def check_delta(delta: float) -> None:
         raise InputError(f"delta: expected {smallest:g} to {largest:g}, found {delta}")
 
 
+SplitOrigin = Literal["drawn", "given"]  # from the seed, or from a file
+
+
+class Composition(Document, frozen=True, kw_only=True):
+    """What a certificate was compared with, by name: `compared` is counted from it."""
+
+    configurations: tuple[str | None, ...]  # for the winner of a sweep: the settings that were tried
+    targets: tuple[float, ...]
+    groups: dict[str, tuple[str, ...]]  # by column; they share the delta of the subgroups alone
+    looks: int = 1  # at the evaluation cases; a sweep that was extended has several
+
+    @property
+    def points(self) -> int:
+        """How many overall points share delta."""
+        return math.prod((len(self.configurations), len(self.targets), self.looks))
+
+    @property
+    def points_with_groups(self) -> int:
+        """How many points share delta where the groups are compared too, all cases being one more group."""
+        return self.points * (1 + sum(map(len, self.groups.values())))
+
+
+class Attempt(Document, frozen=True, kw_only=True):
+    """One certification: what the status of its points depends on, and each status by the point's name."""
+
+    scores_sha256: str
+    split_sha256: str
+    split_origin: SplitOrigin
+    seed: int
+    rule: str
+    targets: tuple[float, ...]
+    delta: float
+    limit: float | None  # as it was asked for; None: the prevalence
+    protocol: Protocol
+    statuses: dict[str, Status]
+
+
 @dataclass(frozen=True)
 class Certification:
     """Everything that a certification found, before it is written."""
@@ -73,6 +113,7 @@ class Certification:
     scores: Scores
     cohort: Cohort
     split: Split
+    composition: Composition
     points: tuple[Point, ...]
     subgroups: tuple[SubgroupPoint, ...]
     resplits: tuple[Resplit, ...]
@@ -81,3 +122,4 @@ class Certification:
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]
+    attempts: tuple[Attempt, ...] = ()  # in the log, this one included; none: there is no log

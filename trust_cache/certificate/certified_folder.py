@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +14,13 @@ from trust_cache.base.documents import Document, json_bytes, parse_json, read_js
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import to_latex, to_markdown
-from trust_cache.certificate.certification import Certification, CertifySettings
+from trust_cache.certificate.certification import (
+    Attempt,
+    Certification,
+    CertifySettings,
+    Composition,
+    SplitOrigin,
+)
 from trust_cache.certificate.point_tables import all_tables, name_of, paper_table, reasons
 from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
 from trust_cache.certificate.resplits import Spread
@@ -24,10 +30,10 @@ from trust_cache.manifest.protocol import Protocol
 
 SCHEMA = 1
 POINTS, SPLIT, CERTIFICATES = "points.json", "split.csv", "certificates"
-INCOMPLETE, BAND = "incomplete.csv", "band.csv"
+INCOMPLETE, BAND, RESPLITS = "incomplete.csv", "band.csv", "resplits.csv"
 OWN = frozenset(
     {
-        SPLIT, "points.csv", POINTS, "table.md", "table.tex", CERTIFICATES, "subgroups.csv", "resplits.csv",
+        SPLIT, "points.csv", POINTS, "table.md", "table.tex", CERTIFICATES, "subgroups.csv", RESPLITS,
         INCOMPLETE, BAND,
     }
 )  # fmt: skip
@@ -41,18 +47,20 @@ _RESPLIT_KEYS = (
 
 
 class Certificate(Point, frozen=True, kw_only=True):
-    """A point, and what binds it to its scores, its split, its rule and its protocol."""
+    """A point, and what binds it to its scores, split, rule, protocol and what it was compared with."""
 
     schema: int
     rule: str
     seed: int
-    split_origin: Literal["drawn", "given"]  # from the seed, or a file
+    split_origin: SplitOrigin
     aggregation: str
     protocol: Protocol
     scores_sha256: str
     split_sha256: str
+    composition: Composition  # everything that `compared` counts
+    attempts: tuple[Attempt, ...]  # on these scores and others in their place; empty: no log was kept
     versions: dict[str, str]
-    sweep: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # what the winner of a sweep was chosen from
+    sweep: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # how the winner of a sweep was chosen
 
 
 class SubgroupRow(Point, frozen=True, kw_only=True):
@@ -73,6 +81,8 @@ class PointsDocument(Document, frozen=True, kw_only=True):
     split: str  # its origin: "seed 0" or a file
     scores_sha256: str
     split_sha256: str
+    composition: Composition
+    attempts: tuple[Attempt, ...]
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]
@@ -198,9 +208,8 @@ def render(certification: Certification) -> dict[str, bytes]:
         "table.md": to_markdown([*all_tables(certification).values()], notes, certification.limits).encode(),
         "table.tex": to_latex(paper_table(certification)).encode(),
     }
-    if incomplete := _incomplete_rows(certification.cohort):
-        columns = ("configuration", "case_id", "label", "reason")
-        files[INCOMPLETE] = write_rows(columns, incomplete, neutral=True)
+    if (incomplete := list_incomplete(certification.cohort)) is not None:
+        files[INCOMPLETE] = incomplete
     if certification.bands:
         of_bands = [
             {"configuration": name} | row
@@ -213,7 +222,7 @@ def render(certification: Certification) -> dict[str, bytes]:
         files["subgroups.csv"] = write_rows(("column", "group", *POINT_KEYS), of_groups, neutral=True)
     if certification.resplits:
         rows = ({"resplit": item.resplit, **item.point.as_document()} for item in certification.resplits)
-        files["resplits.csv"] = write_rows(("resplit", *_RESPLIT_KEYS), rows, neutral=True)
+        files[RESPLITS] = write_rows(("resplit", *_RESPLIT_KEYS), rows, neutral=True)
     stems = file_stems(name_of(point.configuration) for point in certification.points)
     for point in certification.points:
         name = f"{CERTIFICATES}/{stems[name_of(point.configuration)]}@{point.target!r}.json"
@@ -221,9 +230,9 @@ def render(certification: Certification) -> dict[str, bytes]:
     return files
 
 
-def _incomplete_rows(cohort: Cohort) -> list[dict[str, Any]]:
-    """Return the rows of incomplete.csv: one per configuration and incomplete case, with its reasons."""
-    return [
+def list_incomplete(cohort: Cohort) -> bytes | None:
+    """Return incomplete.csv: one row per configuration and incomplete case; None where all are complete."""
+    rows = [
         {
             "configuration": name,
             "case_id": cohort.case_ids[case],
@@ -233,12 +242,21 @@ def _incomplete_rows(cohort: Cohort) -> list[dict[str, Any]]:
         for name, of_cases in zip(cohort.configurations, cohort.problems, strict=True)
         for case, problems in sorted(of_cases.items())
     ]
+    columns = ("configuration", "case_id", "label", "reason")
+    return write_rows(columns, rows, neutral=True) if rows else None
 
 
 def as_certificate(point: Point, certification: Certification) -> dict[str, Any]:
     """Return the certificate of one of a certification's points, ready for JSON."""
-    settings, versions = certification.settings, certification.versions
-    return bind_point(point, settings, certification.scores, certification.split, versions)
+    return bind_point(
+        point,
+        certification.settings,
+        certification.scores,
+        certification.split,
+        composition=certification.composition,
+        attempts=certification.attempts,
+        versions=certification.versions,
+    )
 
 
 def bind_point(
@@ -246,7 +264,10 @@ def bind_point(
     settings: CertifySettings,
     scores: Scores,
     split: Split,
+    *,
+    composition: Composition,
     versions: Mapping[str, str],
+    attempts: tuple[Attempt, ...] = (),
     sweep: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET,
 ) -> dict[str, Any]:
     """Return a certificate, ready for JSON: the point and what binds it to these scores and this split."""
@@ -260,6 +281,8 @@ def bind_point(
         protocol=settings.protocol,
         scores_sha256=scores.sha256,
         split_sha256=split.sha256,
+        composition=composition,
+        attempts=attempts,
         versions=dict(versions),
         sweep=sweep,
     )
@@ -280,6 +303,8 @@ def as_document(certification: Certification) -> dict[str, Any]:
         split=certification.split.origin,
         scores_sha256=certification.scores.sha256,
         split_sha256=certification.split.sha256,
+        composition=certification.composition,
+        attempts=certification.attempts,
         warnings=certification.warnings,
         limits=certification.limits,
         versions=certification.versions,

@@ -9,7 +9,7 @@ import polars as pl
 
 from trust_cache.base.versions import versions_of
 from trust_cache.certificate.cautions import certification_warnings, limits, protocol_warnings
-from trust_cache.certificate.certification import Certification, CertifySettings
+from trust_cache.certificate.certification import Certification, CertifySettings, Composition
 from trust_cache.certificate.certified_folder import draw_or_read_split
 from trust_cache.certificate.points import Point, SubgroupPoint, Terms, choose_threshold, evaluate
 from trust_cache.certificate.resplits import certify_resplits, summarise
@@ -66,8 +66,9 @@ def certify(
     _LOG.info("split from %s: %d cases for search", parts.origin, int(parts.search.sum()))
     warnings = [*warnings, *protocol_warnings(table, settings.protocol)]
     grouping = None if by is None else group_cases(table, cohort, by)
-    terms = Terms(rule, delta, len(cohort.configurations) * len(settings.targets), prevalence, limit)
-    points, subgroups = _points(cohort, parts, grouping, settings, terms)
+    composition = _composition(cohort, settings.targets, grouping)
+    terms = Terms(rule, delta, composition.points, prevalence, limit)
+    points, subgroups = _points(cohort, parts, grouping, terms, composition)
     if resplits:
         _LOG.info("certifying %d resplits", resplits)
     splits = certify_resplits(cohort, settings.targets, terms, seed=seed, resplits=resplits, advance=advance)
@@ -76,6 +77,7 @@ def certify(
         scores=table,
         cohort=cohort,
         split=parts,
+        composition=composition,
         points=points,
         subgroups=subgroups,
         resplits=splits,
@@ -87,23 +89,24 @@ def certify(
     )
 
 
+def _composition(cohort: Cohort, targets: tuple[float, ...], grouping: Grouping | None) -> Composition:
+    groups = {} if grouping is None else {grouping.column: grouping.names}
+    return Composition(configurations=cohort.configurations, targets=targets, groups=groups)
+
+
 def _points(
-    cohort: Cohort,
-    split: Split,
-    grouping: Grouping | None,
-    settings: CertifySettings,
-    terms: Terms,
+    cohort: Cohort, split: Split, grouping: Grouping | None, terms: Terms, composition: Composition
 ) -> tuple[tuple[Point, ...], tuple[SubgroupPoint, ...]]:
+    """Return the overall points, and those of the groups: asking for these does not change the former."""
     points, subgroups = [], []
+    of_groups = replace(terms, compared=composition.points_with_groups)
     for index in range(len(cohort.configurations)):
-        for target in settings.targets:
+        for target in composition.targets:
             threshold = choose_threshold(cohort, split, index, target, terms)
             points.append(evaluate(cohort, split, index, threshold, terms))
             if grouping is None:
                 continue
-            # The overall point is compared too; asking for subgroups does not change it.
-            compared = terms.compared * (len(grouping.names) + 1)
-            shared = replace(terms, compared=compared, limit=points[-1].limit)
+            shared = replace(of_groups, limit=points[-1].limit)
             for position, name in enumerate(grouping.names):
                 point = evaluate(cohort, split, index, threshold, shared, grouping.group == position)
                 subgroups.append(SubgroupPoint(grouping.column, name, point))

@@ -9,21 +9,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trust_cache.base.documents import json_bytes, parse_json
+from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
+from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import (
     POINTS,
-    SPLIT,
     CertifiedFolder,
     as_certificate,
     read_certified,
 )
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.point_tables import name_of
-from trust_cache.certificate.points import POINT_KEYS, Point, Terms
+from trust_cache.certificate.points import Point, Terms
+from trust_cache.certificate.recertify import recertify
 from trust_cache.certificate.score_table import Cohort, Scores, read_scores
-from trust_cache.certificate.verify import agree
 from trust_cache.heads.run_folder import RECORD, THRESHOLDS, RunFolder, RunRecord
 from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import Protocol
@@ -128,7 +128,11 @@ def gather(
 
 
 def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, options: Options) -> Evidence:
-    certification = certify(scores, **options.given()) if certified is None else _recertify(certified, scores)
+    certification = (
+        record_attempt(certify(scores, **options.given()), path)
+        if certified is None
+        else recertify(certified, scores)
+    )
     _require_positives(path, certification)
     certificates = (
         {
@@ -165,57 +169,6 @@ def _require_positives(path: Path, certification: Certification) -> None:
             raise InputError(
                 f"{path}: {name_of(name)}: expected complete positive cases for evaluation, found none:"
                 " there is no curve to draw; `trust-cache certify` still gives the counts"
-            )
-
-
-def _recertify(folder: CertifiedFolder, scores: Scores) -> Certification:
-    """Certify the scores with a folder's settings and split; return the folder's numbers if they agree."""
-    document = folder.document
-    settings = document.settings
-    again = certify(scores, split=folder.path / SPLIT, **vars(settings) | {"resplits": 0})
-    given = document.split != f"seed {settings.seed}"
-    again = replace(again, split=replace(again.split, origin=document.split, given=given))
-    _require_same(folder, again)
-    return replace(
-        again,
-        settings=settings,
-        points=document.points,
-        subgroups=document.subgroup_points,
-        spreads=document.resplits,
-        warnings=document.warnings,
-        versions=document.versions,
-    )
-
-
-def _require_same(folder: CertifiedFolder, again: Certification) -> None:
-    stated = folder.document.points
-    if again.split.sha256 != folder.document.split_sha256:
-        raise InputError(f"{folder.path}: split.csv is not the split of points.json; certify again")
-    if len(stated) != len(again.points):
-        raise InputError(
-            f"{folder.path}: points.json: expected {len(again.points)} points, found {len(stated)}"
-        )
-    for one, other in zip(stated, again.points, strict=True):
-        for key in POINT_KEYS:
-            value, recomputed = getattr(one, key), getattr(other, key)
-            if not agree(value, recomputed):
-                raise InputError(
-                    f"{folder.path}: points.json: {one.configuration} at {one.target}: {key} is"
-                    f" {value!r}, the scores and the split give {recomputed!r}; certify again"
-                )
-        _require_same_certificate(folder, parse_json(json_bytes(as_certificate(other, again))))
-
-
-def _require_same_certificate(folder: CertifiedFolder, recomputed: dict[str, Any]) -> None:
-    """Refuse a certificate that says anything else than its scores and split."""
-    name, target = recomputed["configuration"], recomputed["target"]
-    stated = parse_json(folder.certificates[name, target])
-    for key in sorted({*stated, *recomputed} - {"versions"}):
-        value, expected = stated.get(key, "nothing"), recomputed.get(key, "nothing")
-        if not agree(value, expected):
-            raise InputError(
-                f"{folder.path}: the certificate of {name} at {target}: {key} is {value!r}, the scores and"
-                f" the split give {expected!r}; certify again"
             )
 
 

@@ -213,6 +213,22 @@ def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
     )
 
 
+def with_manifest(table: pl.DataFrame, manifest: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of scores with the other columns of a manifest, which a protocol may ask for."""
+    further = manifest.select("image_id", pl.exclude("image_id", *table.columns))
+    return table.join(further, on="image_id", how="left", maintain_order="left")
+
+
+def examined_cohort(manifest: pl.DataFrame, usable: NDArray[np.bool_], protocol: Protocol) -> Cohort:
+    """Return the cases of a manifest before any scoring, incomplete where the protocol is not fulfilled.
+
+    `usable` tells which images can get a score. The one column of scores is constant.
+    """
+    score = pl.when(pl.Series(usable)).then(0.5)
+    table = manifest.drop("configuration", strict=False).with_columns(score=score)
+    return build_cohort(check_scores(table, "manifest"), protocol)
+
+
 def repeated_projections(scores: Scores) -> list[str]:
     """Return the cases with several images of one projection of a side, sorted."""
     table = _with_pictures(scores)

@@ -15,6 +15,7 @@ from trust_cache.base.files import refuse_unknown, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
 from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
@@ -59,8 +60,9 @@ def certify_model(
     """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
 
     The default target and protocol are the model's own; `terms` are those of `certify`. Cases that the head
-    was trained on are refused. With `attach`, the certificate at the model's target (or at the only target),
-    its threshold and its protocol are written into the model folder if it is certified.
+    was trained on are refused. The attempt is written to the log beside the model folder. With `attach`, the
+    certificate at the model's target (or at the only target), its threshold and its protocol are written into
+    the model folder if it is certified.
     """
     stored = read_model(model)
     terms["protocol"] = terms.get("protocol") or stored.model.protocol
@@ -81,6 +83,7 @@ def certify_model(
     scores = check_scores(table, str(out / SCORES), terms.get("patient", PATIENT))
     certification = certify(scores, targets=wanted, advance=advance, **terms)
     certification = replace(certification, warnings=(*shared, *certification.warnings))
+    certification = record_attempt(certification, model)
     scored_by = {
         "schema": 1,
         "model_sha256": stored.sha256,

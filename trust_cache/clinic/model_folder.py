@@ -17,6 +17,7 @@ from trust_cache.base.files import write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import Protocol
@@ -87,9 +88,11 @@ class Model:
             raise InputError("model: expected finite reference scores, found others")
         if not self.protocol.for_models:
             raise InputError(f"protocol: expected one with projections, found {self.protocol.name!r}")
-        certificate = self.certificate
-        if certificate is None:
-            return
+        if self.certificate is not None:
+            self._check_certificate(self.certificate)
+
+    def _check_certificate(self, certificate: Certificate) -> None:
+        """Refuse one that is not of this model, not certified, or that its own counts contradict."""
         if not certificate.certified:
             raise InputError(
                 f"certificate: expected one with the status certified, found {certificate.status!r}"
@@ -103,6 +106,10 @@ class Model:
         ):
             if found != expected:
                 raise InputError(f"certificate: expected {name} {expected!r} of the model, found {found!r}")
+        for problem in verify_counts(certificate):
+            raise InputError(
+                f"certificate: it does not follow from its own counts: {problem}; certify the model again"
+            )
 
     @property
     def certified(self) -> bool:

@@ -8,12 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trust_cache.base.documents import Document, parse_json, typed
+from trust_cache.base.documents import Document, parse_json, seal, typed, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import open_private, refusals_in_words, sync
 from trust_cache.base.locks import FileLock
 from trust_cache.clinic.incoming_cases import IncomingCase
 from trust_cache.clinic.worklist import ScoredCase
+from trust_cache.images.dicom_file import dicom_digest, open_dicom
+from trust_cache.images.image_failures import ImageError
 
 SCHEMA = 1
 
@@ -44,6 +46,7 @@ class Journal:
         self._identity = identity
         self._file = self.folder / "journal.jsonl"
         self._done: dict[str, ScoredCase] = {}
+        self._keys: dict[str, str] = {}  # by case, as its files were before they were scored
 
     def __enter__(self) -> "Journal":
         with refusals_in_words(str(self.folder.parent)):
@@ -65,13 +68,14 @@ class Journal:
         self._lock.release()
 
     def finished(self, case: IncomingCase) -> ScoredCase | None:
-        """Return the result of an earlier start, if the files of the case are unchanged."""
-        return self._done.get(key_of(case))
+        """Return the result of an earlier start, if the files of the case have the same content."""
+        self._keys[case.case_id] = key_of(case)
+        return self._done.get(self._keys[case.case_id])
 
     def enter(self, case: IncomingCase, scored: ScoredCase) -> None:
-        """Record a scored case durably."""
+        """Record a scored case durably, by the content that its files had when `finished` was asked."""
         with refusals_in_words(str(self.folder)):
-            self._append(JournalEntry(key=key_of(case), scored=scored))
+            self._append(JournalEntry(key=self._keys[case.case_id], scored=scored))
 
     def discard(self) -> None:
         """Remove the journal once the worklist is written."""
@@ -81,7 +85,7 @@ class Journal:
         with open_private(self._file, "ab") as file:
             # A kill may have left half a line; the next record must not become part of it.
             start = b"" if file.tell() == 0 else b"\n"
-            file.write(start + json.dumps(record.as_document()).encode() + b"\n")
+            file.write(start + json.dumps(seal(record.as_document())).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         sync(self.folder)
@@ -90,7 +94,8 @@ class Journal:
         documents: list[Any] = []
         for line in self._file.read_bytes().splitlines():
             with suppress(ValueError):  # half a line
-                documents += [found] if (found := parse_json(line)) else []
+                found, unchanged = unseal(parse_json(line))
+                documents += [found] if unchanged else []  # else the case is scored again
         if not documents:
             self._file.unlink()
             self._append(self._identity)
@@ -112,19 +117,18 @@ class Journal:
 
 
 def key_of(case: IncomingCase) -> str:
-    """Return the digest of a case's problems and files; size and time stand for the content of a file."""
+    """Return the digest of a case's problems and of the content of its files."""
     images = [
-        [image.image_id, image.laterality, image.projection, *_state(image.location)] for image in case.images
+        [image.image_id, image.laterality, image.projection, _digest(image.location)] for image in case.images
     ]
     text = json.dumps([case.case_id, list(case.problems), images])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _state(location: str) -> tuple[str, int | None, int | None]:
-    """Return a file's resolved path, its size and the time of its last change."""
+def _digest(location: str) -> str | None:
+    """Return the digest of a file's content; None for one that cannot be read."""
     try:
-        place = Path(location).resolve()
-        found = place.stat()
-    except (OSError, ValueError):
-        return location, None, None
-    return str(place), found.st_size, found.st_mtime_ns
+        with open_dicom(location) as file:
+            return dicom_digest(file)
+    except ImageError:
+        return None

@@ -28,7 +28,7 @@ from safetensors.numpy import save
 
 from trust_cache.base.csv_tables import read_text_table, write_rows
 from trust_cache.base.digests import file_sha256, rows_sha256
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table
 from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
@@ -73,6 +73,7 @@ class CacheRecord(Document, frozen=True, omit_defaults=True):
     fingerprint: Fingerprint
     images: int
     manifest_sha256: str
+    content_sha256: str  # of the whole cache: fingerprint, manifest, features and pictures
     images_without_features: int = 0
 
 
@@ -89,6 +90,7 @@ class RunIdentity(Document, frozen=True, kw_only=True, omit_defaults=True):
     images: int
     dim: int
     manifest_sha256: str
+    content_sha256: str  # of the cache
     folds_sha256: list[str]  # of every repeat
     images_without_features: int = 0
     test: CacheRecord | None = None  # of an external run: the set that it was scored on
@@ -107,6 +109,9 @@ class RunRecord(RunIdentity, frozen=True, kw_only=True, omit_defaults=True):
     warnings: list[str]
     versions: dict[str, str]
     files: dict[str, str]  # digests of the repeat's other files by name
+    rows: int = 0  # of scores.csv
+    cases: int = 0
+    positive_cases: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,8 @@ class RunFolder:
     def record(self) -> RunRecord:
         """The content of run.json."""
         try:
-            return read_json(self.path / RECORD, RunRecord, what="the record of a run", schema=SCHEMA)
+            what = "the record of a run"
+            return read_json(self.path / RECORD, RunRecord, what=what, schema=SCHEMA, sealed=True)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InputError(f"{self.path}: expected a run folder with {RECORD} in it, found none") from error
 
@@ -211,7 +217,11 @@ class RunFolder:
         """Open the cache that the run was trained on, at the recorded or the given place, and check it."""
         record = self.record
         expected = CacheRecord(
-            record.fingerprint, record.images, record.manifest_sha256, record.images_without_features
+            record.fingerprint,
+            record.images,
+            record.manifest_sha256,
+            record.content_sha256,
+            record.images_without_features,
         )
         return _open_same(record.cache, given, "--cache", expected)
 
@@ -221,6 +231,21 @@ class RunFolder:
         if record.test is None or record.test_cache is None:
             raise InputError(f"{self.path}: expected an external run, found one without a test cache")
         return _open_same(record.test_cache, given, "--test-cache", record.test)
+
+    def problems(self) -> list[str]:
+        """Compare all files of the run and its repeats with their records; return what does not fit."""
+        found: list[str] = []
+        try:
+            for name in self.record.files:
+                try:
+                    self._file(name)
+                except InputError as error:
+                    found.append(str(error))
+            for repeat in self.repeats() if not self.record.repeat else ():
+                found += repeat.problems()
+        except InputError as error:
+            found.append(str(error))
+        return found
 
     def _file(self, name: str) -> Path:
         """Return the path of a file; refuse one that is missing or not as it was written."""
@@ -242,8 +267,9 @@ class RunFolder:
         images = read_text_table(self._file(MANIFEST), names[1:]).select(names[1:])
         every = pl.DataFrame({"configuration": list(self.record.configurations)})
         expected = every.join(images, how="cross")
-        if found.height != expected.height:
-            return f"expected {expected.height:,} rows, found {found.height:,}{self._first(expected, found)}"
+        if found.height != self.record.rows:
+            rows = f"expected {self.record.rows:,} rows, found {found.height:,}"
+            return f"{rows}{self._first(expected, found)}"
         return f"a row or a score differs{self._first(expected, found)}"
 
     @staticmethod
@@ -271,7 +297,8 @@ class RunFolder:
 def identify_cache(cache: "Cache") -> CacheRecord:
     """Return what identifies a cache."""
     failed = int(np.count_nonzero(cache.failed))
-    return CacheRecord(cache.fingerprint, cache.images, labels_sha256(cache), failed)
+    labels, content = labels_sha256(cache), cache.content_sha256
+    return CacheRecord(cache.fingerprint, cache.images, labels, content, failed)
 
 
 def labels_sha256(cache: "Cache") -> str:
@@ -303,6 +330,12 @@ def _open_same(recorded: str, given: str | None, option: str, expected: CacheRec
             f"{cache.source}: expected {expected.images_without_features} images without features, as the"
             f" run had, found {failed}; name the run's cache with {option}, or make the run again"
         )
+    if cache.content_sha256 != expected.content_sha256:
+        raise InputError(
+            f"{cache.source}: expected the features that the run was made from (content"
+            f" {expected.content_sha256[:12]}), found others ({cache.content_sha256[:12]}); name the run's"
+            f" cache with {option}, or make the run again"
+        )
     return cache
 
 
@@ -311,16 +344,19 @@ def render_run(
 ) -> dict[str, bytes]:
     """Return the files of one repeat by name: one result per fold, and a manifest of all images scored."""
     names = list(record.configurations)
+    scores, labels = scores_table(results, manifest, names, folds.names), find_cases(manifest).labels
     files = {
         MANIFEST: manifest.write_csv().encode(),  # subgroups by any column, without the cache
         FOLDS_FILE: folds.table.write_csv().encode(),
-        SCORES: scores_table(results, manifest, names, folds.names).write_csv().encode(),
+        SCORES: scores.write_csv().encode(),
         THRESHOLDS: _thresholds(results, record.configurations, folds.names),
         TRAJECTORIES: _trajectories(results, names, folds.names),
         HEADS: _heads(results, names, folds.names),
     }
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    files[RECORD] = json_bytes(msgspec.structs.replace(record, files=digests).as_document())
+    counts = {"rows": scores.height, "cases": labels.size, "positive_cases": int(labels.sum())}
+    record = msgspec.structs.replace(record, files=digests, **counts)
+    files[RECORD] = sealed_bytes(record.as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
 
 

@@ -122,6 +122,7 @@ def _prepared(
         images=cache.images,
         dim=cache.dim,
         manifest_sha256=labels_sha256(cache),
+        content_sha256=cache.content_sha256,
         folds_sha256=[item.sha256 for item in folds],
         images_without_features=int(np.count_nonzero(cache.failed)),
     )

@@ -6,6 +6,7 @@ Only the elements named here are read: the patient's identity never enters the p
 import warnings
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from trust_cache.base.digests import stream_blake3
 from trust_cache.base.errors import TrustCacheError
 from trust_cache.base.places import is_url
 from trust_cache.images.image_failures import ImageError, read_url, refuse_if
@@ -37,13 +39,35 @@ _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 
 
-def read_dataset(
-    place: Path | str, elements: Sequence[str] = TECHNICAL_ELEMENTS, *, pixels: bool = True
-) -> Dataset:
-    """Read these elements of a DICOM file, by path or URL, with or without the encoded pixels."""
-    place = str(place)
+def open_dicom(place: Path | str) -> BinaryIO:
+    """Open a file by path or URL; one that cannot be opened is a failure of its image."""
     try:
-        with BytesIO(read_url(place)) if is_url(place) else Path(place).open("rb") as file:
+        return BytesIO(read_url(str(place))) if is_url(place) else Path(place).open("rb")
+    except FileNotFoundError:
+        raise ImageError("read", "no such file") from None
+    except ImageError:  # of a URL, in its own words
+        raise
+    except (OSError, ValueError) as error:  # no permission; a NUL in the name
+        words = getattr(error, "strerror", None) or "input error"
+        raise ImageError("read", f"the file cannot be read ({words})") from None
+
+
+def dicom_digest(file: BinaryIO) -> str:
+    """Return the BLAKE3 digest of an open file, in bounded memory, and go back to its start."""
+    try:
+        digest = stream_blake3(file)
+        file.seek(0)
+    except OSError as error:
+        raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
+    return digest
+
+
+def read_dataset(
+    source: Path | str | BinaryIO, elements: Sequence[str] = TECHNICAL_ELEMENTS, *, pixels: bool = True
+) -> Dataset:
+    """Read these elements of a DICOM file (a path, a URL or an open file), with or without the pixels."""
+    try:
+        with open_dicom(source) if isinstance(source, Path | str) else nullcontext(source) as file:
             start = file.read(_PREAMBLE)
             refuse_if(not start, "read", "the file is empty")
             file.seek(0)
@@ -54,8 +78,6 @@ def read_dataset(
                 return dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
     except InvalidDicomError:
         raise ImageError("read", _why_not_dicom(start)) from None
-    except FileNotFoundError:
-        raise ImageError("read", "no such file") from None
     except OSError as error:
         raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
     except (TrustCacheError, MemoryError):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +43,16 @@ class Processed:
 
 
 def process_image(
-    source: Dataset | Path | str, laterality: str, settings: ImageSettings | None = None
+    source: Dataset | Path | str | BinaryIO, laterality: str, settings: ImageSettings | None = None
 ) -> Processed:
     """Return the canonical picture of a DICOM mammogram."""
     settings = settings or ImageSettings()
     return cut_breast(prepare_image(source, laterality, settings), settings)
 
 
-def prepare_image(source: Dataset | Path | str, laterality: str, settings: ImageSettings) -> PreparedImage:
+def prepare_image(
+    source: Dataset | Path | str | BinaryIO, laterality: str, settings: ImageSettings
+) -> PreparedImage:
     """Decode an image, apply its look-up tables and mirror a right breast."""
     if laterality not in {"L", "R"}:
         raise InputError(f"laterality: expected L or R, found {laterality!r}")

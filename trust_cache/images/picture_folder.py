@@ -1,21 +1,31 @@
 """The picture folder that `preprocess` writes: file names, settings, the record, reading and writing.
 
-It has one PNG per usable image, `manifest.csv`, `failures.csv`, `warnings.csv` and `preprocess.json`, the
-record of the settings and decoders. The manifest has every row of the first manifest: its path is the PNG, or
-empty for a failed image; its column `warning` has the warnings about the picture. The folder may be behind a
-URL.
+It has one PNG per usable image, `manifest.csv`, `failures.csv`, `warnings.csv`, `pictures.csv` and
+`preprocess.json`, the record of the settings, the decoders and the digests of the tables. The manifest has
+every row of the first manifest: its path is the PNG, or empty for a failed image; its column `warning` has
+the warnings about the picture. `pictures.csv` says what each picture was made from, and its digest. Until a
+run ends, a note beside each new PNG says it: a killed run loses nothing. The folder may be behind a URL.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import polars as pl
 from msgspec import field
 from msgspec.structs import replace
 
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.csv_tables import restore, write_rows
+from trust_cache.base.digests import bytes_blake3
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current
 from trust_cache.base.places import is_url, join, list_names, read_bytes, remove_file, write_bytes
@@ -30,15 +40,14 @@ from trust_cache.images.image_failures import (
     parse_warnings,
     warnings_bytes,
 )
-from trust_cache.images.png_files import MAX_PIXELS, is_whole_png
 from trust_cache.manifest.cases import WARNING
 from trust_cache.manifest.manifest_file import Manifest, manifest_bytes
 
-MANIFEST, RECORD = "manifest.csv", "preprocess.json"
+MANIFEST, PICTURES, RECORD = "manifest.csv", "pictures.csv", "preprocess.json"
 SCHEMA = 1
 _PACKAGES = ("numpy", "pydicom", "opencv-python-headless", "python-gdcm", "pylibjpeg-openjpeg")
-# A note beside a PNG has its warnings until the run ends: a killed run loses none of them.
-_NOTE = ".png.warnings"
+_NOTE = ".png.note"
+MAX_PIXELS = 64_000_000  # the largest detectors have 28 million
 _LONGEST_NAME = 200  # bytes of a file's name before its ending
 
 
@@ -58,6 +67,21 @@ class ImageSettings(Document, frozen=True):
             raise InputError(f"max_pixels: expected 1 or more, found {self.max_pixels}")
 
 
+class MadePicture(Document, frozen=True, kw_only=True):
+    """What a picture was made from, beside the settings of its folder, and what was made."""
+
+    image_id: str
+    laterality: str
+    dicom_blake3: str
+    png_blake3: str
+    decoder: str  # with the transfer syntax
+    warnings: tuple[str, ...] = ()
+
+
+# Warnings have a table of their own, with a row for each.
+_COLUMNS = tuple(name for name in MadePicture.__struct_fields__ if name != "warnings")
+
+
 class PictureRecord(Document, frozen=True):
     """preprocess.json: how the pictures of a folder are made."""
 
@@ -65,6 +89,8 @@ class PictureRecord(Document, frozen=True):
     settings: ImageSettings
     versions: dict[str, str] = field(default_factory=dict)
     decoders: dict[str, int] = field(default_factory=dict)  # pictures by decoder and transfer syntax
+    finished: bool = False
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the tables by name
 
 
 @dataclass(frozen=True)
@@ -78,65 +104,141 @@ class PictureFolder:
         """Return the place of an image's PNG."""
         return join(self.place, png_name(image_id))
 
-    def unfinished(self, image_ids: Iterable[str]) -> set[str]:
-        """Return the images without a complete PNG; behind a URL every file is complete."""
-        if is_url(self.place):
-            there = list_names(self.place)
-            return {image_id for image_id in image_ids if png_name(image_id) not in there}
-        return {image_id for image_id in image_ids if not is_whole_png(Path(self.picture(image_id)))}
+    def earlier(self) -> dict[str, MadePicture]:
+        """Return the pictures by image that earlier starts made, finished or killed.
 
-    def earlier_warnings(self) -> dict[str, tuple[str, ...]]:
-        """Return the warnings by image that earlier starts left, finished or killed."""
-        names = list_names(self.place)
-        found: dict[str, tuple[str, ...]] = {}
-        # A note is newer than warnings.csv and replaces what that says of the image.
-        for name in (*names.intersection({WARNINGS}), *_notes(names)):
-            texts: dict[str, list[str]] = {}
-            for row in parse_warnings(read_bytes(join(self.place, name))):
-                texts.setdefault(row.image_id, []).append(row.warning)
-            found |= {image: tuple(rows) for image, rows in texts.items()}
+        Tables that were changed since they were written say nothing: their pictures are made again.
+        """
+        try:
+            found = {made.image_id: made for made in _read_table(self.place, self.record)}
+        except (InputError, FileNotFoundError):
+            found = {}
+        for name in _notes(list_names(self.place)):
+            with suppress(InputError):  # damaged: the picture is made again
+                note = read_json(join(self.place, name), MadePicture, what="a note", sealed=True)
+                found[note.image_id] = note  # newer than the tables
         return found
 
+    def begin(self) -> None:
+        """Write the record of a run that is not finished yet."""
+        self._write_record(replace(self.record, finished=False))
+
     def finish(
-        self,
-        manifest: Manifest,
-        failures: Sequence[Failure],
-        warnings: Mapping[str, Sequence[str]],
-        decoders: dict[str, int],
-    ) -> None:
-        """Write the manifest of the pictures, the failures, the warnings and the record; remove the notes."""
+        self, manifest: Manifest, failures: Sequence[Failure], pictures: Mapping[str, MadePicture]
+    ) -> PictureRecord:
+        """Write the manifest of the pictures, the other tables and the record; remove the notes."""
         failed = {failure.image_id for failure in failures}
         table, images = manifest.table, manifest.table["image_id"].to_list()
         paths = [None if image in failed else png_name(image) for image in images]
         given = table[WARNING].to_list() if WARNING in table.columns else [None] * len(images)
+        made = [pictures[image] for image in images if image in pictures]
+        warnings = {picture.image_id: picture.warnings for picture in made}
         texts = [
             "; ".join(dict.fromkeys((*filter(None, [text]), *warnings.get(image, ()))))
             for image, text in zip(images, given, strict=True)
         ]
         table = table.with_columns(pl.Series("path", paths, pl.String), pl.Series(WARNING, texts, pl.String))
         rows = [ImageWarning(image, text) for image, found in warnings.items() for text in found]
-        record = replace(self.record, decoders=decoders)
-        for name, content in (
-            (MANIFEST, manifest_bytes(table)),
-            (FAILURES, failures_bytes(failures)),
-            (WARNINGS, warnings_bytes(rows)),
-            (RECORD, json_bytes(record.as_document())),
-        ):
+        ordered = sorted(made, key=lambda picture: picture.image_id)
+        files = {
+            MANIFEST: manifest_bytes(table),
+            FAILURES: failures_bytes(failures),
+            WARNINGS: warnings_bytes(rows),
+            PICTURES: write_rows(_COLUMNS, (picture.as_document() for picture in ordered), neutral=True),
+        }
+        for name, content in files.items():
             write_bytes(join(self.place, name), content)
-        for name in _notes(list_names(self.place)):
+        record = replace(
+            self.record,
+            decoders=dict(sorted(Counter(picture.decoder for picture in made).items())),
+            finished=True,
+            files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        )
+        self._write_record(record)
+        left = list_names(self.place)
+        stale = left & {png_name(image) for image in failed}  # of a file that could be read before
+        for name in (*_notes(left), *stale):
             remove_file(join(self.place, name))
+        return record
+
+    def _write_record(self, record: PictureRecord) -> None:
+        write_bytes(join(self.place, RECORD), sealed_bytes(record.as_document()))
 
 
 def _notes(names: set[str]) -> list[str]:
     return sorted(name for name in names if name.endswith(_NOTE))
 
 
-def write_picture(picture: str, content: bytes, image_id: str, warnings: Sequence[str]) -> None:
-    """Write an image's PNG; its warnings first, so that no complete picture lacks them."""
-    if warnings:
-        note = warnings_bytes(ImageWarning(image_id, text) for text in warnings)
-        write_bytes(picture.removesuffix(".png") + _NOTE, note)
+def write_picture(picture: str, content: bytes, made: MadePicture) -> None:
+    """Write an image's PNG; the note first, so that no complete picture lacks it."""
+    write_bytes(picture.removesuffix(".png") + _NOTE, sealed_bytes(made.as_document()))
     write_bytes(picture, content)
+
+
+def _read_table(place: str, record: PictureRecord) -> list[MadePicture]:
+    texts: dict[str, tuple[str, ...]] = {}
+    for row in parse_warnings(read_unchanged(place, record, WARNINGS)):
+        texts[row.image_id] = (*texts.get(row.image_id, ()), row.warning)
+    content = read_unchanged(place, record, PICTURES).decode()
+    return [
+        msgspec.convert(_restored(row) | {"warnings": texts.get(restore(row["image_id"]), ())}, MadePicture)
+        for row in csv.DictReader(io.StringIO(content, newline=""))
+    ]
+
+
+def _restored(row: Mapping[str, str]) -> dict[str, Any]:
+    return {name: restore(cell) for name, cell in row.items()}
+
+
+def read_unchanged(place: str, record: PictureRecord, name: str) -> bytes:
+    """Read a table of a picture folder; refuse one that was changed since it was written."""
+    content = read_bytes(join(place, name))
+    if hashlib.sha256(content).hexdigest() != record.files.get(name):
+        raise InputError(
+            f"{join(place, name)}: changed since `trust-cache preprocess` wrote it (another SHA-256 than in"
+            f" {RECORD}); run preprocess again, which writes it again"
+        )
+    return content
+
+
+def expected_pictures(manifest: Path | str) -> dict[str, str] | None:
+    """Return the digest of each picture by image that the record beside a manifest has; None without one.
+
+    Refuses a folder in which a run of `preprocess` did not end, and tables that were changed since.
+    """
+    place = folder_of(manifest)
+    record = read_picture_record(place)
+    if record is None:
+        return None
+    if not record.finished:
+        raise InputError(
+            f"{place}: `trust-cache preprocess` did not finish there; run the same command again first"
+        )
+    try:
+        if str(manifest) == join(place, MANIFEST):
+            read_unchanged(place, record, MANIFEST)
+        read_unchanged(place, record, FAILURES)
+        return {made.image_id: made.png_blake3 for made in _read_table(place, record)}
+    except FileNotFoundError as error:
+        name = Path(str(error.filename or PICTURES)).name
+        raise InputError(f"{place}: {name} is missing; run `trust-cache preprocess` again") from error
+
+
+def picture_problems(place: str) -> list[str]:
+    """Compare a picture folder with its record and return what does not fit, a sentence each."""
+    problems: list[str] = []
+    try:
+        recorded = expected_pictures(join(place, MANIFEST)) or {}
+    except InputError as error:
+        return [str(error)]
+    for image_id, digest in recorded.items():
+        picture = join(place, png_name(image_id))
+        try:
+            if bytes_blake3(read_bytes(picture)) != digest:
+                problems.append(f"{picture}: changed since it was made; run `trust-cache preprocess` again")
+        except FileNotFoundError:
+            problems.append(f"{picture}: is missing; run `trust-cache preprocess` again")
+    return problems
 
 
 def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
@@ -148,20 +250,21 @@ def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
         if list_names(place):
             raise InputError(f"{place}: expected a new or empty folder, found files without {RECORD}")
         found = PictureRecord(schema=SCHEMA, settings=settings, versions=versions_of(*_PACKAGES))
-        write_bytes(join(place, RECORD), json_bytes(found.as_document()))
     elif found.settings != settings:
         raise InputError(
             f"{place}: was made with other settings: expected {settings.as_document()},"
             f" found {found.settings.as_document()}; choose another --out"
         )
-    return PictureFolder(place, found)
+    folder = PictureFolder(place, found)
+    folder.begin()
+    return folder
 
 
 def read_picture_record(place: str) -> PictureRecord | None:
     """Read the record of a picture folder; None for a folder without one."""
     try:
         what = "the record of `trust-cache preprocess`"
-        return read_json(join(place, RECORD), PictureRecord, what=what, schema=SCHEMA)
+        return read_json(join(place, RECORD), PictureRecord, what=what, schema=SCHEMA, sealed=True)
     except FileNotFoundError:
         return None
 

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
 from trust_cache.images.image_failures import ImageError, read_url, refuse_if
+from trust_cache.images.picture_folder import MAX_PIXELS
 
 Pixels = NDArray[np.uint16] | NDArray[np.uint8]
 
-MAX_PIXELS = 64_000_000  # the largest detectors have 28 million
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_LAST_CHUNK = b"IEND\xaeB`\x82"
 _HEADER = struct.Struct(">IIBBBBB")  # PNG 11.2.1: width, height, bit depth, colour type and three methods
 _CHUNK = struct.Struct(">I4s")  # length, type; the data and a CRC follow
 _CRC_BYTES = 4
@@ -35,10 +34,19 @@ _OTHER_BYTES = 2**24  # more than a PNG has besides its pixels
 
 def read_grey_png(place: str, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Return the stored pixels [height, width] of a PNG file, by path or URL; a constant image is refused."""
+    return decode_grey_png(read_png_bytes(place, max_pixels), max_pixels)
+
+
+def read_png_bytes(place: str, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Return the bytes of a PNG file whose header declares a readable picture, by path or URL."""
     try:
-        data = read_url(place) if is_url(place) else _file_bytes(Path(place), max_pixels)
+        return read_url(place) if is_url(place) else _file_bytes(Path(place), max_pixels)
     except FileNotFoundError:
         raise ImageError("read", "no such file") from None
+
+
+def decode_grey_png(data: bytes, max_pixels: int = MAX_PIXELS) -> Pixels:
+    """Return the stored pixels [height, width] of the bytes of a PNG file; a constant image is refused."""
     _check_start(data, max_pixels)
     _check_chunks(data)
     try:
@@ -52,15 +60,6 @@ def read_grey_png(place: str, max_pixels: int = MAX_PIXELS) -> Pixels:
     constant = pixels.min() == pixels.max()
     refuse_if(constant, "intensity", f"the image is constant: every pixel is {pixels.flat[0]}")
     return pixels  # type: ignore[return-value]  # one of the two types, checked above
-
-
-def is_whole_png(path: Path) -> bool:
-    """Tell whether a file begins and ends as a PNG does; an empty or truncated one does not."""
-    with suppress(OSError), path.open("rb") as file:
-        begins = file.read(len(SIGNATURE)) == SIGNATURE
-        file.seek(-len(_LAST_CHUNK), os.SEEK_END)
-        return begins and file.read() == _LAST_CHUNK
-    return False
 
 
 def is_dicom(path: Path) -> bool:

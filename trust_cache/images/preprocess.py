@@ -1,5 +1,8 @@
 """Preprocess a manifest: turn every DICOM into its PNG, in parallel; a second run resumes.
 
+A picture is kept if its DICOM file, its laterality and its own bytes are those of its record: names decide
+nothing. What changed is made again.
+
 An image that fails keeps its row in the manifest of the pictures, with its label and without a path.
 """
 
@@ -7,13 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from trust_cache.base.digests import bytes_blake3
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
-from trust_cache.base.places import absolute
+from trust_cache.base.places import absolute, read_bytes
+from trust_cache.images.dicom_file import dicom_digest, open_dicom
 from trust_cache.images.image_failures import Failure, ImageError, ImageWarning
 from trust_cache.images.picture import process_image
-from trust_cache.images.picture_folder import ImageSettings, PictureFolder, claim_folder, write_picture
+from trust_cache.images.picture_folder import (
+    ImageSettings,
+    MadePicture,
+    PictureFolder,
+    claim_folder,
+    write_picture,
+)
 from trust_cache.images.png_files import encode_png
 from trust_cache.manifest.cases import IncompleteCases, count_incomplete
 from trust_cache.manifest.manifest_file import Manifest, read_manifest
@@ -27,6 +39,15 @@ class Job:
     source: str
     laterality: str
     out: str
+    earlier: MadePicture | None = None
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A picture that is there, and whether it is new, as before, or changed and made again."""
+
+    made: MadePicture
+    state: Literal["new", "kept", "changed"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +57,7 @@ class PreprocessRun:
     folder: str
     images: int
     reused: int
+    changed: int  # made again: the DICOM, the laterality or the picture differed from the record
     failures: tuple[Failure, ...]
     warnings: tuple[ImageWarning, ...]  # of reused pictures too
     incomplete: IncompleteCases
@@ -52,7 +74,7 @@ def preprocess(
     on_start: Callable[[int, int], None] = lambda _images, _reused: None,
     advance: Callable[[], None] = lambda: None,
 ) -> PreprocessRun:
-    """Write the PNG of every image that has none yet, then the folder's manifest and tables.
+    """Write the PNG of every image, except where it is there already; then the manifest and tables.
 
     The manifest, the DICOMs and `out` may each be behind a URL; `workers` is a number of local processes or
     a cluster, whose workers must be able to open all of them under the same names. Without `allow_urls`,
@@ -64,33 +86,29 @@ def preprocess(
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
     folder = claim_folder(str(out), settings)
     jobs, failures = _plan(manifest, folder, manifest.refused(allow_urls=allow_urls))
-    unfinished = folder.unfinished(job.image_id for job in jobs)
-    todo = [job for job in jobs if job.image_id in unfinished]
-    images, reused = manifest.table.height, len(jobs) - len(todo)
-    on_start(images, images - len(todo))
-    kept = {job.image_id for job in jobs} - unfinished
-    warnings = {image: texts for image, texts in folder.earlier_warnings().items() if image in kept}
-    decoders = dict(folder.record.decoders)
-    where = min(workers, max(len(todo), 1)) if isinstance(workers, int) else workers
-    for outcome in run_items(partial(_process, settings=settings), todo, where) if todo else ():
+    on_start(manifest.table.height, len(failures))
+    results: list[JobResult] = []
+    where = min(workers, max(len(jobs), 1)) if isinstance(workers, int) else workers
+    for outcome in run_items(partial(_process, settings=settings), jobs, where) if jobs else ():
         if outcome.value is None:
             failures.append(_failure(outcome.item, outcome.error))
         else:
-            decoder, texts = outcome.value
-            warnings[outcome.item.image_id] = texts
-            decoders[decoder] = decoders.get(decoder, 0) + 1
+            results.append(outcome.value)
         advance()
     failures.sort(key=lambda failure: failure.image_id)
-    folder.finish(manifest, failures, warnings, decoders)
+    made = {result.made.image_id: result.made for result in results}
+    record = folder.finish(manifest, failures, made)
     usable = ~manifest.table["image_id"].is_in([failure.image_id for failure in failures]).to_numpy()
+    states = [result.state for result in results]
     return PreprocessRun(
         folder=folder.place,
-        images=images,
-        reused=reused,
+        images=manifest.table.height,
+        reused=states.count("kept"),
+        changed=states.count("changed"),
         failures=tuple(failures),
-        warnings=tuple(ImageWarning(image, text) for image in sorted(warnings) for text in warnings[image]),
+        warnings=tuple(ImageWarning(image, text) for image in sorted(made) for text in made[image].warnings),
         incomplete=count_incomplete(manifest.table, usable),
-        decoders=decoders,
+        decoders=record.decoders,
     )
 
 
@@ -98,7 +116,7 @@ def _plan(
     manifest: Manifest, folder: PictureFolder, refused: Mapping[str, str]
 ) -> tuple[list[Job], list[Failure]]:
     """Return a job for each image, or its failure where its row lacks a path or a laterality."""
-    jobs, failures = [], []
+    jobs, failures, earlier = [], [], folder.earlier()
     for image in manifest.images():
         if image.image_id in refused:
             failures.append(Failure(image.image_id, "read", refused[image.image_id]))
@@ -109,15 +127,39 @@ def _plan(
             continue
         # Absolute: a worker may have another current folder.
         place = absolute(folder.picture(image.image_id))
-        jobs.append(Job(image.image_id, absolute(image.location), image.laterality, place))
+        source, known = absolute(image.location), earlier.get(image.image_id)
+        jobs.append(Job(image.image_id, source, image.laterality, place, known))
     return jobs, failures
 
 
-def _process(job: Job, settings: ImageSettings) -> tuple[str, tuple[str, ...]]:
-    """Write one image's PNG, in a worker process; return its decoder and warnings."""
-    processed = process_image(job.source, job.laterality, settings)
-    write_picture(job.out, encode_png(processed.png_pixels), job.image_id, processed.warnings)
-    return f"{processed.decoder} ({processed.transfer_syntax})", processed.warnings
+def _process(job: Job, settings: ImageSettings) -> JobResult:
+    """Write one image's PNG, in a worker process, if it is not there as its record says."""
+    there = _digest_of_png(job)
+    with open_dicom(job.source) as file:
+        digest = dicom_digest(file)
+        known = job.earlier
+        found = digest, job.laterality, there
+        if known is not None and (known.dicom_blake3, known.laterality, known.png_blake3) == found:
+            return JobResult(known, "kept")
+        processed = process_image(file, job.laterality, settings)
+    content = encode_png(processed.png_pixels)
+    made = MadePicture(
+        image_id=job.image_id,
+        laterality=job.laterality,
+        dicom_blake3=digest,
+        png_blake3=bytes_blake3(content),
+        decoder=f"{processed.decoder} ({processed.transfer_syntax})",
+        warnings=processed.warnings,
+    )
+    write_picture(job.out, content, made)
+    return JobResult(made, "new" if there is None else "changed")
+
+
+def _digest_of_png(job: Job) -> str | None:
+    try:
+        return bytes_blake3(read_bytes(job.out))
+    except FileNotFoundError:
+        return None
 
 
 def _failure(job: Job, error: BaseException | None) -> Failure:

@@ -10,7 +10,8 @@ from trust_cache.figures.figure import Figure
 from trust_cache.figures.sweep_figures import sweep_figure
 from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison, sentences
 from trust_cache.studies.compare.compare_tables import all_tables
-from trust_cache.studies.sweep.sweep_folder import WinnerRecord, read_sweep
+from trust_cache.studies.sweep.sweep_choice import verify_winners
+from trust_cache.studies.sweep.sweep_folder import WinnerRecord
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def comparison_study(folder: Path) -> PageStudy:
 
 
 def sweep_study(folder: Path) -> PageStudy:
-    """Show a sweep folder on the page."""
-    sweep = read_sweep(folder)
+    """Show a sweep folder on the page; its winners are recomputed first."""
+    sweep = verify_winners(folder)
     figure = sweep_figure(sweep.document.axes, sweep.results, sweep.fold_results)
     winners = sweep.winners
     return PageStudy(

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from trust_cache.base.versions import versions_of
+from trust_cache.certificate.attempts import describe_attempts
+from trust_cache.certificate.certification import Certification, Composition
 from trust_cache.certificate.evidence import Evidence
+from trust_cache.certificate.point_tables import name_of
 from trust_cache.heads.run_folder import RunRecord
+from trust_cache.manifest.protocol import PAPER
 
 _SHOWN = (
     "seed", "repeats", "views", "images", "dim", "manifest_sha256", "folds_sha256", "cache", "test_cache",
@@ -59,10 +63,27 @@ def _of_certification(evidence: Evidence) -> Provenance:
             ("threshold rule", settings.rule),
             ("targets", ", ".join(map(repr, settings.targets))),
             ("delta", repr(settings.delta)),
-            ("points compared", str(evidence.terms.compared)),
+            ("limit", "the prevalence" if settings.limit is None else repr(settings.limit)),
+            ("protocol", settings.protocol.name),
+            ("points compared", _composition(certification.composition)),
+            ("attempts", _attempts(certification)),
             ("versions", _listed(certification.versions)),
         ),
     )
+
+
+def _composition(found: Composition) -> str:
+    groups = "".join(f"; groups of {column}: {', '.join(names)}" for column, names in found.groups.items())
+    names = ", ".join(map(name_of, found.configurations))
+    targets = ", ".join(map(repr, found.targets))
+    return f"{found.points} (configurations: {names}; targets: {targets}{groups})"
+
+
+def _attempts(certification: Certification) -> str:
+    if not certification.attempts:
+        return "not recorded"
+    told = describe_attempts(certification.attempts, certification.scores.sha256)
+    return " | ".join(f"{number}. {text}" for number, text in enumerate(told, start=1))
 
 
 def _of_run(evidence: Evidence, run: RunRecord) -> Provenance:
@@ -102,6 +123,8 @@ def _certifying(evidence: Evidence, out: Path) -> str:
     options = {
         "--by": settings.by,
         "--prevalence": settings.prevalence,
+        "--limit": settings.limit,
+        "--protocol": None if settings.protocol == PAPER else settings.protocol.name,
         "--resplits": settings.resplits or None,
     }
     for name, value in options.items():

@@ -17,6 +17,7 @@ from trust_cache.base.files import write_file, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache, refuse_unfinished
 from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
 from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import as_document, render
 from trust_cache.certificate.certify import certify
@@ -210,4 +211,4 @@ def _certify(
         certification.cohort, cases.score(untrained), certification.cohort.patients, options["seed"]
     )
     warnings = (*certification.warnings, *ranking_warnings(rankings))
-    return replace(certification, warnings=warnings), rankings
+    return record_attempt(replace(certification, warnings=warnings), partial.out), rankings

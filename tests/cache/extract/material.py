@@ -10,12 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trust_cache.base.digests import bytes_blake3
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extraction_plan import ExtractSettings
 from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles
 from trust_cache.cache.views import ViewPlan, make_views
 from trust_cache.encoders.encoder import EncoderIdentity, Recipe
+from trust_cache.images.picture_folder import (
+    ImageSettings,
+    MadePicture,
+    PictureFolder,
+    PictureRecord,
+    png_name,
+)
 from trust_cache.images.png_files import encode_png, read_grey_png
+from trust_cache.manifest.manifest_file import read_manifest
 
 SIZE = (24, 16)
 PLAN = ViewPlan(augmented=2, seed=3)
@@ -48,6 +57,23 @@ def write_pngs(folder: Path, images: int = 10) -> Path:
     )
     table.write_csv(folder / "manifest.csv")
     return folder / "manifest.csv"
+
+
+def record_pictures(manifest: Path, settings: ImageSettings, decoders: Sequence[str]) -> None:
+    """Make a picture folder of PNGs: as if `preprocess` had made them, with each of these decoders."""
+    folder, made = manifest.parent, {}
+    for number, image in enumerate(read_manifest(manifest).images()):
+        place = folder / png_name(image.image_id)
+        Path(image.location or "").rename(place)
+        made[image.image_id] = MadePicture(
+            image_id=image.image_id,
+            laterality="L",
+            dicom_blake3="0" * 64,
+            png_blake3=bytes_blake3(place.read_bytes()),
+            decoder=decoders[number % len(decoders)],
+        )
+    record = PictureRecord(schema=1, settings=settings)
+    PictureFolder(str(folder), record).finish(read_manifest(manifest), [], made)
 
 
 def shards_of(folder: Path, images: int = 10, shard_images: int = 4) -> list[ShardFiles]:

@@ -1,7 +1,6 @@
 """The whole of stage one with a small real network: resuming, refusing, recording, several processes."""
 
 import csv
-import json
 import socket
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from tests.cache.extract.material import SETTINGS, failed_in, with_settings, write_pngs
+from tests.cache.extract.material import SETTINGS, failed_in, record_pictures, with_settings, write_pngs
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extract import ExtractRun, extract
@@ -27,6 +26,7 @@ from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.views import decide_views, make_views
 from trust_cache.encoders.encoder import Recipe
 from trust_cache.encoders.known_encoders import load_encoder
+from trust_cache.images.picture_folder import ImageSettings
 from trust_cache.images.png_files import read_grey_png
 
 IMAGES = 10
@@ -121,9 +121,7 @@ def test_another_manifest_or_preprocessing_is_refused(whole: Path, tmp_path: Pat
     with pytest.raises(InputError, match="made for another manifest"):
         extract(other, whole, SETTINGS)
     table.write_csv(other)
-    (other.parent / "preprocess.json").write_text(
-        json.dumps({"schema": 1, "settings": {"margin": 0.2}, "decoders": {"gdcm 3 (1.2)": 4, "b (1)": 1}})
-    )
+    record_pictures(other, ImageSettings(margin=0.2), ("gdcm 3 (1.2)", "b (1)"))
     made = "trust-cache 1: closing 9, margin 0.2, max_pixels 64000000"
     words = f"preprocessing: expected '{made}', found 'external'"
     with pytest.raises(InputError, match=f"{words}; decoder: expected .* found 'external'"):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.conftest import make_scores
 from tests.heads.records import a_record, seal
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.documents import json_bytes, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import build_cohort, read_scores
@@ -384,7 +384,8 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
     assert not (tmp_path / "compare.1").exists()
     kept = write_comparison(compare(run, seed=1, **QUICK), out)  # type: ignore[arg-type]
     assert kept == tmp_path / "compare.1"
-    document = json.loads((kept / "compare.json").read_text())
+    document, unchanged = unseal(json.loads((kept / "compare.json").read_text()))
+    assert unchanged
     assert document == json.loads(json.dumps(comparison.as_document()))
     assert read_comparison(kept) == comparison
     assert document["schema"] == 1

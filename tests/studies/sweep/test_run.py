@@ -23,8 +23,9 @@ from trust_cache.heads.folds import read_folds
 from trust_cache.heads.head_settings import SETTING_NAMES, TrainingSettings, read_configurations
 from trust_cache.heads.trainer import COMPILED
 from trust_cache.heads.training_data import FitSettings, prepare
+from trust_cache.manifest.protocol import PAPER
 from trust_cache.studies.sweep.sweep import Sweep, sweep
-from trust_cache.studies.sweep.sweep_choice import assess, choose_winners, label_cohort
+from trust_cache.studies.sweep.sweep_choice import assess, choose_winners, examine
 from trust_cache.studies.sweep.sweep_folder import ScoreFiles, read_record
 from trust_cache.studies.sweep.sweep_request import describe_space
 from trust_cache.studies.sweep.sweep_space import Space, cut_banks
@@ -129,13 +130,17 @@ def test_the_winners_certificate_is_what_certify_and_verify_find(done: Sweep) ->
         assert stated["bound_corrected"] > stated["bound"]
         for key in set(POINT_KEYS) - set(CORRECTED):
             assert stated[key] == getattr(point, key), key
-        assert stated["sweep"]["settings"] == 8
+        names = results(done.folder)["setting"].unique(maintain_order=True).to_list()
+        assert stated["composition"] == {
+            "configurations": names, "targets": [0.98, 0.95], "groups": {}, "looks": 1,
+        }  # fmt: skip
         edited = done.folder.parent / "edited" / "certificates" / "edited.json"
         edited.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(done.folder / "split.csv", edited.parent.parent)
-        for key, value in (("settings", 1), ("looks", 3), ("targets", "2")):
-            edited.write_text(json.dumps(stated | {"sweep": stated["sweep"] | {key: value}}))
-            assert [item.field for item in verify(edited, scores).disagreements] == ["sweep"]
+        for key, value in (("configurations", [winner.setting]), ("looks", 3), ("targets", [target])):
+            edited.write_text(json.dumps(stated | {"composition": stated["composition"] | {key: value}}))
+            named = {item.field for item in verify(edited, scores).disagreements}
+            assert {"compared", "bound_corrected"} <= named
 
 
 def test_fit_heads_finds_the_winners_scores_again(done: Sweep, cache: Path, tmp_path: Path) -> None:
@@ -185,17 +190,17 @@ def test_evaluation_labels_cannot_reach_the_choice(done: Sweep, cache: Path) -> 
     record = read_record(done.folder)
     assert record is not None
     record = record.looked(show=True)
-    split, _ = read_split(done.folder / "split.csv", label_cohort(work))
+    examined = examine(work, PAPER)
+    split, _ = read_split(done.folder / "split.csv", examined)
     files = ScoreFiles(done.folder, work)
 
     def found(chosen: np.ndarray) -> tuple[object, object, object]:
         labels = work.cases.labels.copy()
         labels[chosen] = np.random.default_rng(1).permutation(labels[chosen])
-        changed = replace(work, cases=replace(work.cases, labels=labels))
-        result = assess(record, ScoreFiles(done.folder, changed), split)
+        result = assess(record, files, split, replace(examined, labels=labels))
         return choose_winners(record, result), result.outcomes, result.shown
 
-    as_it_is = assess(record, files, split)
+    as_it_is = assess(record, files, split, examined)
     winners, outcomes, shown = found(split.evaluation)
     assert winners == {target: winner.setting for target, winner in done.winners.items()}
     assert outcomes == as_it_is.outcomes
@@ -261,7 +266,7 @@ def test_an_extension_equals_all_at_once_but_for_the_looks(done: Sweep, cache: P
         assert verify(out / winner.certificate, out / winner.scores).holds
         before = json.loads((done.folder / winner.certificate).read_text())
         after = json.loads((out / winner.certificate).read_text())
-        assert after["sweep"]["looks"] == 2
+        assert after["composition"]["looks"] == 2
         assert after["bound"] == before["bound"]
         assert after["bound_corrected"] > before["bound_corrected"]
     assert run(cache, out, space("lr=1e-4", "lambda_dismiss=0")).record.looks == second.record.looks

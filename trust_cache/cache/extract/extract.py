@@ -11,6 +11,7 @@ from trust_cache.cache.cache_reader import open_cache, read_failures
 from trust_cache.cache.cache_writer import write_failures
 from trust_cache.cache.extract.extraction_plan import (
     ExtractSettings,
+    clear_changed_shards,
     exists,
     open_or_create,
     refuse_impossible,
@@ -24,7 +25,7 @@ from trust_cache.cache.layout import Layout
 from trust_cache.encoders.encoder import EncoderIdentity
 from trust_cache.encoders.torch_runtime import choose_cluster_device, choose_devices
 from trust_cache.images.image_failures import FAILURES, Failure
-from trust_cache.images.picture_folder import folder_of, read_picture_failures
+from trust_cache.images.picture_folder import PICTURES, expected_pictures, folder_of, read_picture_failures
 from trust_cache.manifest.manifest_file import Manifest, read_manifest
 
 
@@ -67,6 +68,7 @@ class ExtractionStart:
     images_before: int
     devices: tuple[str, ...]
     processes: int | None  # unknown on a cluster
+    changed: int  # pictures that differ from those of the cache; their shards are made again
     warnings: tuple[str, ...]
 
 
@@ -79,6 +81,7 @@ class ExtractRun:
     identity: EncoderIdentity
     images_before: int
     images_done: int
+    changed: int  # pictures that differed from those of the cache; their shards were made again
     failures: tuple[Failure, ...]
     failures_file: str
     seconds: Seconds
@@ -96,7 +99,8 @@ def extract(
 ) -> ExtractRun:
     """Encode every image of a manifest that has no features in the cache; create the cache if needed.
 
-    An existing cache is resumed if it has the same fingerprint and manifest. Images that fail, and rows
+    An existing cache is resumed if it has the same fingerprint and manifest; shards whose pictures changed
+    are made again. Pictures that differ from the record of `preprocess` fail. Images that fail, and rows
     without a path, become rows without features: the cache's failures.csv has the reasons, and the next start
     tries them again. The manifest, the PNGs and `out` may be URLs; the workers of a cluster must reach them
     and the weights under the same names. A path in the manifest that is a URL of its own is a failure without
@@ -115,11 +119,13 @@ def extract(
         runner = load_runner(choice, devices[0], compiled=settings.compiled)
     opened = open_or_create(manifest, out, settings, identity, devices)
     with opened.writer as writer:
+        workers = settings.decoding_threads(len(devices))
+        changed = clear_changed_shards(writer, files, workers)
         before, todo, record = writer.images_done, unfinished_shards(writer, files), opened.record
         processes = None if cluster else len(devices)
-        on_start(ExtractionStart(writer.layout.images, before, devices, processes, opened.warnings))
+        start = ExtractionStart(writer.layout.images, before, devices, processes, changed, opened.warnings)
+        on_start(start)
         ledger = Ledger(out, todo, on_shard)
-        workers = settings.decoding_threads(len(devices))
         item = ShardItem(str(out), tuple(todo), settings.view_plan, choice, record, workers, devices)
         try:
             if todo and cluster is not None:
@@ -134,16 +140,15 @@ def extract(
                 ledger.write()
             raise
         ledger.write()
-        layout = writer.layout
-    done = int(open_cache(out).done.sum())
-    return ExtractRun(
-        str(out), layout, identity, before, done, ledger.failures, companion(out, FAILURES), ledger.seconds
-    )
+    cache = open_cache(out)
+    counts, failures = (before, int(cache.done.sum()), changed), companion(out, FAILURES)
+    return ExtractRun(str(out), cache.layout, identity, *counts, ledger.failures, failures, ledger.seconds)
 
 
 def _files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
     """Return the images with their places; one without a path has the reason that `preprocess` gave."""
     images = list(manifest.images())
+    recorded = expected_pictures(manifest.path)
     lost = any(image.location is None for image in images)
     reasons = {row.image_id: row for row in read_picture_failures(folder_of(manifest.path))} if lost else {}
     files = []
@@ -154,8 +159,10 @@ def _files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
             files.append(ImageFile(name, "", failure))
         elif name in refused:
             files.append(ImageFile(name, "", Failure(name, "read", refused[name])))
+        elif recorded is not None and name not in recorded:
+            files.append(ImageFile(name, "", Failure(name, "read", f"not in {PICTURES} of its folder")))
         else:
-            files.append(ImageFile(name, location))
+            files.append(ImageFile(name, location, expected=recorded[name] if recorded else None))
     return files
 
 

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from blake3 import blake3
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url, list_names
@@ -24,7 +26,8 @@ from trust_cache.cache.layout import SHARD_IMAGES
 from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.encoder import IMAGE_SIZE, EncoderIdentity, Recipe
 from trust_cache.encoders.torch_runtime import default_batch
-from trust_cache.images.png_files import is_dicom
+from trust_cache.images.image_failures import ImageError
+from trust_cache.images.png_files import is_dicom, read_png_bytes
 from trust_cache.manifest.manifest_file import Manifest
 
 _KEPT = ("batch", "threads", "compiled")  # a resumed cache keeps these
@@ -107,6 +110,7 @@ def open_or_create(
         threads=max(1, torch.get_num_threads() // len(devices)),
         compiled=settings.compiled,
         device=",".join(devices),
+        manifest=str(manifest.path),
     )
     if not exists(out):
         shard_images = settings.shard_images or SHARD_IMAGES
@@ -175,6 +179,31 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
             f"{manifest.path}: expected a manifest of PNGs, found {first}, a DICOM file; run"
             " `trust-cache preprocess` first and give the manifest that it writes"
         )
+
+
+def clear_changed_shards(writer: CacheWriter, files: Sequence[ImageFile], threads: int) -> int:
+    """Remove the marks of shards with changed pictures; return the number of these pictures.
+
+    The features of a picture that is gone stay: there is nothing to compare.
+    """
+    layout, changed = writer.layout, 0
+
+    def differs(file: ImageFile, made_of: bytes | None) -> bool:
+        try:
+            return bool(blake3(read_png_bytes(file.location)).digest() != made_of)
+        except ImageError as error:
+            return error.reason != "no such file"
+
+    with ThreadPoolExecutor(threads) as pool:
+        for shard in range(layout.shards):
+            absent = set(writer.absent(shard))
+            pairs = zip(files[slice(*layout.bounds(shard))], writer.pictures(shard), strict=True)
+            present = [pair for number, pair in enumerate(pairs) if number not in absent]
+            found = sum(pool.map(lambda pair: differs(*pair), present))
+            if found:
+                writer.clear(shard)
+                changed += found
+    return changed
 
 
 def unfinished_shards(writer: CacheWriter, files: Sequence[ImageFile]) -> list[ShardFiles]:

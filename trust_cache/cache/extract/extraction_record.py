@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import RefusedError, write_bytes
 from trust_cache.base.versions import versions_of
@@ -38,6 +38,7 @@ class ExtractionRecord(Document, frozen=True, kw_only=True):
     threads: Positive  # of torch, in each process
     compiled: bool
     device: str
+    manifest: str = ""  # the place of the pictures' manifest
     halvings: tuple[Halving, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +47,9 @@ def read_record(cache: Source) -> ExtractionRecord | None:
     """Read the record of a cache; None if it has none."""
     place = companion(cache, EXTRACTION)
     try:
-        return read_json(place, ExtractionRecord, what="the record of an extraction", schema=SCHEMA)
+        return read_json(
+            place, ExtractionRecord, what="the record of an extraction", schema=SCHEMA, sealed=True
+        )
     except FileNotFoundError:
         return None
     except RefusedError:
@@ -59,7 +62,7 @@ def write_record(cache: Source, record: ExtractionRecord) -> None:
     """Write the record of a cache, with the versions in use."""
     versions = versions_of("numpy", "opencv-python-headless", "timm", "torch")
     document = replace(record, versions=versions).as_document()
-    write_bytes(companion(cache, EXTRACTION), json_bytes(document))
+    write_bytes(companion(cache, EXTRACTION), sealed_bytes(document))
 
 
 def record_halving(cache: Source, shard: int, before: int, after: int) -> None:

@@ -11,16 +11,17 @@ from typing import Self
 
 import numpy as np
 import torch
+from blake3 import blake3
 from torch import Tensor
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache.cache.cache_writer import CacheWriter
 from trust_cache.cache.extract.view_features import Runner, is_out_of_memory, stored_features, unusable
-from trust_cache.cache.layout import finite_images
+from trust_cache.cache.layout import as_pictures, finite_images
 from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.torch_runtime import Fetched
 from trust_cache.images.image_failures import Failure, ImageError
-from trust_cache.images.png_files import read_grey_png
+from trust_cache.images.png_files import decode_grey_png, read_png_bytes
 
 _SHARDS_BEING_WRITTEN = 2
 
@@ -32,6 +33,7 @@ class ImageFile:
     image_id: str
     location: str
     failure: Failure | None = None
+    expected: str | None = None  # the BLAKE3 digest of its PNG, if `preprocess` recorded it
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ OnHalved = Callable[[int, int, int], None]  # shard, batch before, batch after
 
 @dataclass(frozen=True)
 class Decoded:
-    """An image's pixels [height, width], or its failure, and the seconds it took."""
+    """An image's pixels [height, width] and the digest of its PNG, or its failure; the seconds it took."""
 
     pixels: Tensor | None
     failure: Failure | None
     seconds: float
+    digest: bytes | None = None
 
 
 def decode_ahead(
@@ -100,8 +103,14 @@ def decode(file: ImageFile, *, pinned: bool) -> Decoded:
         return Decoded(None, file.failure, 0.0)
     start = time.perf_counter()
     try:
-        pixels = torch.from_numpy(read_grey_png(file.location))
-        return Decoded(pixels.pin_memory() if pinned else pixels, None, time.perf_counter() - start)
+        content = read_png_bytes(file.location)
+        digest = blake3(content).digest()
+        if file.expected not in (None, digest.hex()):
+            reason = "changed since `trust-cache preprocess` made it; run preprocess again"
+            raise ImageError("read", reason)
+        pixels = torch.from_numpy(decode_grey_png(content))
+        pixels = pixels.pin_memory() if pinned else pixels
+        return Decoded(pixels, None, time.perf_counter() - start, digest)
     except ImageError as error:
         return Decoded(None, _failure(file, error), time.perf_counter() - start)
 
@@ -113,6 +122,7 @@ class EncodedShard:
     features: Fetched  # [image, view, dim], float32
     varied: Fetched  # [image]
     failures: tuple[Failure, ...]
+    pictures: tuple[bytes | None, ...]  # the digests of the PNGs
     decode_seconds: float
 
 
@@ -128,10 +138,11 @@ def encode_shard(
     blank = torch.zeros((1, 1, 1, 1), device=runner.device).expand(rows, 1, *runner.recipe.image_size)
     parts: list[Tensor] = []
     real = False
-    outputs, varied, failures, seconds = [], [], [], 0.0
+    outputs, varied, failures, pictures, seconds = [], [], [], [], 0.0
     for number, file in enumerate(shard.files):
         decoded = next(images)
         seconds += decoded.seconds
+        pictures.append(decoded.digest)
         views, differs = blank, torch.tensor(True, device=runner.device)
         if decoded.pixels is not None:
             made = runner.views(decoded.pixels, plan.parameters(file.image_id))
@@ -150,7 +161,8 @@ def encode_shard(
             first = last
     features = torch.cat(outputs).reshape(len(shard.files), rows, dim)
     fetch = runner.queue.fetch
-    return EncodedShard(fetch(features), fetch(torch.stack(varied)), tuple(failures), seconds)
+    held = fetch(features), fetch(torch.stack(varied))
+    return EncodedShard(*held, tuple(failures), tuple(pictures), seconds)
 
 
 def _encoded(parts: list[Tensor], runner: Runner, dim: int, *, real: bool) -> Tensor:
@@ -264,7 +276,7 @@ class _Writing:
                 failed[file.image_id] = _failure(file, error)
         present = np.array([file.image_id not in failed for file in shard.files])
         start = time.perf_counter()
-        self._writer.write_shard(shard.shard, features, present)
+        self._writer.write_shard(shard.shard, features, present, as_pictures(encoded.pictures))
         seconds = Seconds(encoded.decode_seconds, busy, time.perf_counter() - start)
         return ShardReport(shard.shard, len(shard.files), tuple(failed.values()), seconds)
 

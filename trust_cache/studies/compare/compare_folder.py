@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.documents import json_bytes, read_json
+from trust_cache.base.documents import read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import to_markdown
@@ -44,9 +44,21 @@ def write_comparison(comparison: Comparison, out: Path) -> Path | None:
 def read_comparison(folder: Path) -> Comparison:
     """Read compare.json."""
     try:
-        return read_json(folder / COMPARE, Comparison, what="the result of compare", schema=SCHEMA)
+        what = "the result of compare"
+        return read_json(folder / COMPARE, Comparison, what=what, schema=SCHEMA, sealed=True)
     except FileNotFoundError as error:
         raise InputError(f"{folder}: expected a folder of compare, found no {COMPARE} in it") from error
+
+
+def changed_files(folder: Path) -> list[str]:
+    """Name the tables of a folder that differ from its compare.json, or are missing."""
+    expected = render(read_comparison(folder))
+    names = [name for name in expected if name.endswith((".csv", ".md"))]
+    return [
+        f"{folder / name}: expected the table of {COMPARE}, found another or none; compare again"
+        for name in names
+        if not (folder / name).is_file() or (folder / name).read_bytes() != expected[name]
+    ]
 
 
 def render(comparison: Comparison) -> dict[str, bytes]:
@@ -55,7 +67,7 @@ def render(comparison: Comparison) -> dict[str, bytes]:
     incomplete = [item.as_document() for item in comparison.incomplete_cases]
     listed = {INCOMPLETE: write_rows(_INCOMPLETE_COLUMNS, incomplete, neutral=True)} if incomplete else {}
     return listed | {
-        COMPARE: json_bytes(comparison.as_document()),
+        COMPARE: sealed_bytes(comparison.as_document()),
         "compare.csv": write_rows(CSV_COLUMNS, (_row(comparison, item) for item in comparison.contrasts)),
         AUROCS: write_rows(
             AUROC_COLUMNS, (_auroc_row(comparison, item) for item in comparison.auroc_contrasts)

@@ -10,6 +10,7 @@ from trust_cache.certificate.points import POINT_KEYS, Point, Terms, as_threshol
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split
 from trust_cache.heads.folds import FOLDS
+from trust_cache.manifest.protocol import PAPER, Protocol
 from trust_cache.statistics.rules import RULES, Choice, MissRule
 from trust_cache.statistics.thresholds import allowed_misses, exact_share
 
@@ -20,7 +21,11 @@ MODELS = (*PAPER_HEADS, LOGISTIC, SELECTIVE, CONFORMAL)
 
 @dataclass(frozen=True)
 class RivalSettings:
-    """`targets` are recalls, `level` a cancer rate among the dismissed, `delta` one minus the confidence."""
+    """`targets` are recalls, `level` a cancer rate among the dismissed, `delta` one minus the confidence.
+
+    `limit` is the largest acceptable bound (None: the prevalence of the evaluation cases), `protocol` what a
+    case must be to be dismissed.
+    """
 
     targets: tuple[float, ...] = (0.98, 0.95)
     level: float = 0.01
@@ -29,12 +34,16 @@ class RivalSettings:
     models: tuple[str, ...] = MODELS
     rules: tuple[str, ...] = field(default_factory=lambda: tuple(RULES))
     epochs: int = 20  # of the paper's heads
+    limit: float | None = None
+    protocol: Protocol = PAPER
 
     def __post_init__(self) -> None:
         check_targets(self.targets)
         check_delta(self.delta)
         check_fraction("level", self.level)
         check_least("seed", self.seed)
+        if self.limit is not None:
+            check_fraction("limit", self.limit)
         check_names("models", self.models, MODELS)
         check_names("rules", self.rules, tuple(RULES))
 
@@ -97,11 +106,11 @@ class RivalOutcome:
         return self.point.tau is not None
 
     def row(self) -> dict[str, Any]:
-        """Return the outcome with a point's keys; a rule without a recall target has no `met`."""
+        """Return the outcome with a point's keys; a rule without a recall target has no `met` or status."""
         row = self.point.as_document() | {name: getattr(self, name) for name in _OWN_KEYS if name != "risk"}
         row |= {"risk": RULES[self.rule].risk, "target": self.target, "reason": self.reason}
         if self.target is None:
-            row["met"] = None
+            row |= {"met": None, "status": None}
         return {key: row[key] for key in RESULT_KEYS}
 
 
@@ -110,7 +119,7 @@ def find_outcomes(cohort: Cohort, split: Split, settings: RivalSettings) -> tupl
     bars = settings.bars
     compared = len(bars) * len(cohort.configurations)
     return tuple(
-        _outcome(cohort, split, index, rule, bar, Terms(rule, settings.delta, compared))
+        _outcome(cohort, split, index, rule, bar, Terms(rule, settings.delta, compared, limit=settings.limit))
         for rule, bar in bars
         for index in range(len(cohort.configurations))
     )

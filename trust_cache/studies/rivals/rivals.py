@@ -13,12 +13,26 @@ from trust_cache.base.errors import check_least
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
-from trust_cache.certificate.cautions import limits, score_warnings
+from trust_cache.certificate.cautions import (
+    incomplete_warnings,
+    limit_warnings,
+    limits,
+    protocol_warnings,
+    score_warnings,
+)
 from trust_cache.certificate.certified_folder import draw_or_read_split
-from trust_cache.certificate.score_table import Scores, as_scores, build_cohort, check_scores
+from trust_cache.certificate.score_table import (
+    Cohort,
+    Scores,
+    as_scores,
+    build_cohort,
+    check_scores,
+    with_manifest,
+)
 from trust_cache.certificate.split import Split
 from trust_cache.heads.head_settings import TrainingSettings, presets
 from trust_cache.heads.training_data import FitSettings, prepare
+from trust_cache.manifest.protocol import PAPER
 from trust_cache.studies.rivals.rival_models import LinearSettings
 from trust_cache.studies.rivals.rival_rules import PAPER_HEADS, RivalOutcome, RivalSettings, find_outcomes
 from trust_cache.studies.rivals.rival_training import train_models
@@ -32,6 +46,7 @@ class RivalsStudy:
 
     settings: RivalSettings
     scores: Scores
+    cohort: Cohort
     split: Split
     folds: pl.DataFrame | None  # None: the scores were given
     outcomes: tuple[RivalOutcome, ...]
@@ -66,7 +81,10 @@ def study_cache(
     work = prepare(opened, fit, None if folds is None else Path(folds))
     rows = (map_rows if low_memory else load_rows)(opened, threads=threads)
     found = train_models(work, rows, settings, linear, threads, advance)
-    scores = check_scores(found.table(opened.manifest), str(opened.source))
+    table = found.table(opened.manifest)
+    if settings.protocol != PAPER:
+        table = with_manifest(table, opened.manifest)
+    scores = check_scores(table, str(opened.source))
     record = {
         **work.identity.as_document(),
         "cache": str(opened.source),
@@ -98,20 +116,29 @@ def _judge(
     training: dict[str, Any] | None = None,
     warnings: Sequence[str] = (),
 ) -> RivalsStudy:
-    cohort = build_cohort(scores)
+    cohort = build_cohort(scores, settings.protocol)
     parts, doubts = draw_or_read_split(cohort, settings.seed, split)
     _LOG.info(
         "%d score models, %d rules, %d search cases", len(cohort.scores), len(settings.rules),
         int(parts.search.sum()),
     )  # fmt: skip
+    outcomes = find_outcomes(cohort, parts, settings)
     return RivalsStudy(
         settings=settings,
         scores=scores,
+        cohort=cohort,
         split=parts,
         folds=folds,
-        outcomes=find_outcomes(cohort, parts, settings),
+        outcomes=outcomes,
         training=training,
-        warnings=(*warnings, *doubts, *score_warnings(cohort)),
+        warnings=(
+            *warnings,
+            *doubts,
+            *protocol_warnings(scores, settings.protocol),
+            *score_warnings(cohort),
+            *incomplete_warnings(cohort),
+            *limit_warnings([outcomes[0].point]),
+        ),
         limits=limits(scores.kind(), patients=cohort.repeated_patients),
         versions=versions_of("numpy", "scipy", "scikit-learn", "polars"),
     )

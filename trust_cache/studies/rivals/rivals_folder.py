@@ -1,16 +1,19 @@
 """The rivals folder: its files, its table, and the only writer."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
-from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED
+from trust_cache.certificate.certified_folder import INCOMPLETE, list_incomplete
+from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, describe_cases
 from trust_cache.heads.run_folder import score_columns
 from trust_cache.statistics.rules import RULES
 from trust_cache.studies.rivals.rival_rules import RESULT_KEYS, RivalOutcome
@@ -22,11 +25,11 @@ def rivals_table(study: RivalsStudy) -> Table:
     settings, first = study.settings, study.outcomes[0].point
     header = (
         "Rule", "Promised", "Score model", "Dismissal", "Recall", "FOR", BOUND,
-        BOUND_CORRECTED, "Promise", "Feasible",
+        BOUND_CORRECTED, "Promise", "Status",
     )  # fmt: skip
+    cases = describe_cases([item.point for item in study.outcomes])
     title = (
-        f"Rivals on the evaluation subset: {first.cases:,} cases, {first.positives:,} positive"
-        f" ({percent(first.prevalence)}); thresholds from {first.search_cases:,} search cases,"
+        f"Rivals on the evaluation subset: {cases}; thresholds from {first.search_cases:,} search cases,"
         f" {first.search_positives:,} positive"
     )
     legend = (
@@ -34,8 +37,10 @@ def rivals_table(study: RivalsStudy) -> Table:
         f" {BOUND}: its one-sided {confidence(settings.delta)} Clopper-Pearson upper bound;"
         f" corrected: for the {first.compared} rows compared. Promise: whether the rate observed on"
         " evaluation is within what was promised (an observation, not a proof; the paper's rule promises"
-        " nothing there and crc an average, so both may miss it in a single split). Feasible, or what"
-        " the rule needs: positives in the search subset, or cases dismissed there without a cancer."
+        " nothing there and crc an average, so both may miss it in a single split). Status: certified if a"
+        f" recall target is met and the corrected bound is below the limit of {percent(first.limit)}; for a"
+        " rule that found no threshold, what it needs: positives in the search subset, or cases dismissed"
+        f" there without a cancer. Protocol {settings.protocol.name}."
     )
     return Table(title, header, tuple(_rows(study)), legend)
 
@@ -66,11 +71,14 @@ def _row(outcome: RivalOutcome) -> tuple[str, ...]:
     if not outcome.feasible:
         return (*head, *(NO_NUMBER,) * 6, outcome.reason or NO_NUMBER)
     rates = (point.dismissal, point.recall, point.false_omission_rate, point.bound, point.bound_corrected)
-    return (*head, *map(percent, rates), "kept" if outcome.kept else "not kept", "feasible")
+    kept = "kept" if outcome.kept else "not kept"
+    return (*head, *map(percent, rates), kept, outcome.row()["status"] or "feasible")
 
 
 SCHEMA = 1
-OWN = frozenset({"results.csv", "rivals.json", "table.md", "split.csv", "folds.csv", "scores.csv"})
+OWN = frozenset(
+    {"results.csv", "rivals.json", "table.md", "split.csv", "folds.csv", "scores.csv", INCOMPLETE}
+)
 
 
 def write_study(study: RivalsStudy, out: Path) -> Path | None:
@@ -89,6 +97,8 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
         "table.md": to_markdown([rivals_table(study)], notes, (*promises(study), *study.limits)).encode(),
         "split.csv": study.split.as_csv(),
     }
+    if (incomplete := list_incomplete(study.cohort)) is not None:
+        files[INCOMPLETE] = incomplete
     if study.folds is not None:
         files["folds.csv"] = study.folds.write_csv().encode()
         columns = score_columns(study.scores.table)
@@ -103,7 +113,7 @@ def as_document(study: RivalsStudy) -> dict[str, Any]:
         "schema": SCHEMA,
         "results": [outcome.row() for outcome in study.outcomes],
         "promises": {name: RULES[name].promise for name in study.settings.rules},
-        "settings": asdict(study.settings),
+        "settings": msgspec.to_builtins(study.settings),
         "training": study.training,
         "scores": study.scores.source,
         "scores_sha256": study.scores.sha256,

@@ -10,8 +10,10 @@ from trust_cache.base.executor import Cluster
 from trust_cache.base.files import refuse_unknown, write_file
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
-from trust_cache.certificate.cautions import resolution_warnings
+from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
 from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.certified_folder import list_incomplete
+from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split, draw_split, read_split
 from trust_cache.figures.figure import figure_files
 from trust_cache.figures.sweep_figures import sweep_figure
@@ -20,6 +22,7 @@ from trust_cache.heads.folds import FOLDS
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
 from trust_cache.heads.training_data import FitSettings, Preparation, part_warnings, prepare
+from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
 from trust_cache.statistics.bounds import smallest_sample
 from trust_cache.studies.sweep import sweep_choice, sweep_folder, sweep_training
 from trust_cache.studies.sweep.sweep_folder import ScoreFiles, SweepIdentity, SweepRecord, WinnerRecord
@@ -55,6 +58,8 @@ def sweep(
     repeats: int = 1,
     targets: Sequence[float] = (0.98, 0.95),
     delta: float = 0.01,
+    limit: float | None = None,
+    protocol: Protocol | Path | str = PAPER,
     threads: int | None = None,
     low_memory: bool = False,
     cluster: Cluster | None = None,
@@ -67,35 +72,32 @@ def sweep(
     """Train the settings of a space over five folds and certify the one that wins on the search subset.
 
     A sweep that is already in `out` is extended: only new settings and unfinished folds are trained. Without
-    a space it resumes the settings it has. The workers of a cluster must reach the cache by the same name.
+    a space it resumes the settings it has. `limit` and `protocol` are those of `certify`. The workers of a
+    cluster must reach the cache by the same name.
     """
     fit = FitSettings({}, TrainingSettings(epochs=epochs), seed, repeats, views)
-    terms = CertifySettings(tuple(float(target) for target in targets), delta, seed)
-    threads = count_threads(threads)
-    out, example = Path(out), "--grid lambda_dismiss=0,0.05"
-    refuse_unknown(out, own=sweep_folder.OWN)
-    if space is None and not (out / sweep_folder.NAME).exists():
-        raise InputError(f"{out}: there is no sweep to resume; give axes such as {example}")
+    rules = find_protocol(protocol)
+    terms = CertifySettings(tuple(map(float, targets)), delta, seed, limit=limit, protocol=rules)
+    threads, out = count_threads(threads), Path(out)
+    _check_place(out, space)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     with lock_beside(out):
         earlier = sweep_folder.read_record(out)
-        work, split, record = _prepare(opened, out, fit, terms, earlier)
+        work, examined, split, record = _prepare(opened, out, fit, terms, earlier)
         if space is not None:
             refuse_large(work, space.count, threads, yes=yes)
             record = record.extended(space.settings(seed))
-        few = resolution_warnings(terms.targets, int(work.cases.labels[split.search & work.complete].sum()))
-        warnings = (*work.warnings, *_loop_warnings(work, record), *few)
+        warnings = _warnings(work, record, split, examined)
         files = ScoreFiles(out, work)
         if earlier is None:
-            sweep_folder.write_draws(out, work.folds, split)
+            sweep_folder.write_draws(out, work.folds, split, list_incomplete(examined))
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
         files.clean()
         missing = sweep_training.find_missing(record.banks, files)
         if missing.report.reused < missing.report.heads:
             if cluster:
-                sweep_training.train_on_cluster(
-                    missing, files, cluster, trainer, on_heads, low_memory=low_memory
-                )
+                mapped = low_memory
+                sweep_training.train_on_cluster(missing, files, cluster, trainer, on_heads, low_memory=mapped)
             else:
                 rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
                 sweep_training.train_missing(missing, files, rows, trainer, threads, on_heads)
@@ -103,19 +105,27 @@ def sweep(
         record = record.looked(show=show_evaluation)
         # Counted before anything is evaluated: a kill in between cannot hide a look.
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
-        return _finish(out, record, files, split, warnings, missing.report)
+        return _finish(out, record, files, split, examined, warnings, missing.report)
+
+
+def _check_place(out: Path, space: Space | None) -> None:
+    refuse_unknown(out, own=sweep_folder.OWN)
+    if space is None and not (out / sweep_folder.NAME).exists():
+        example = "--grid lambda_dismiss=0,0.05"
+        raise InputError(f"{out}: there is no sweep to resume; give axes such as {example}")
 
 
 def _prepare(
     cache: Cache, out: Path, fit: FitSettings, terms: CertifySettings, earlier: SweepRecord | None
-) -> tuple[Preparation, Split, SweepRecord]:
+) -> tuple[Preparation, Cohort, Split, SweepRecord]:
     """Draw folds and split for a new record, or take those of the folder, whose sweep must be the same."""
     work = prepare(cache, fit, None)
+    examined = sweep_choice.examine(work, terms.protocol)
     if earlier is None:
-        split = draw_split(sweep_choice.label_cohort(work), fit.seed)
+        split = draw_split(examined, fit.seed)
     else:
         work = sweep_folder.read_draws(out, work, earlier.identity)
-        split, _ = read_split(out / sweep_folder.SPLIT, sweep_choice.label_cohort(work), fit.seed)
+        split, _ = read_split(out / sweep_folder.SPLIT, examined, fit.seed)
         split = replace(split, given=False)  # it was drawn at the first start
     kept = (
         "repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256",
@@ -127,12 +137,20 @@ def _prepare(
         targets=terms.targets,
         delta=terms.delta,
         rule=terms.rule,
+        limit=terms.limit,
+        protocol=terms.protocol,
         folds_sha256=tuple(folds.sha256 for folds in work.folds),
         split_sha256=split.sha256,
     )
     if earlier is not None:
         sweep_folder.require_same(out, earlier.identity, identity)
-    return work, split, earlier or SweepRecord(identity)
+    return work, examined, split, earlier or SweepRecord(identity)
+
+
+def _warnings(work: Preparation, record: SweepRecord, split: Split, examined: Cohort) -> tuple[str, ...]:
+    found = int(examined.labels[split.search & examined.complete(0)].sum())
+    few = resolution_warnings(record.identity.targets, found) if found else []
+    return (*work.warnings, *_loop_warnings(work, record), *few, *incomplete_warnings(examined))
 
 
 def _loop_warnings(work: Preparation, record: SweepRecord) -> list[str]:
@@ -156,16 +174,19 @@ def _finish(
     record: SweepRecord,
     files: ScoreFiles,
     split: Split,
+    examined: Cohort,
     warnings: tuple[str, ...],
     report: HeadsReport,
 ) -> Sweep:
     """Choose and certify the winners and write all files; sweep.json, which says finished, last."""
-    found = sweep_choice.assess(record, files, split)
+    found = sweep_choice.assess(record, files, split, examined)
     winners: dict[float, WinnerRecord] = {}
     certified: dict[str, bytes] = {}
     for target, name in sweep_choice.choose_winners(record, found).items():
         winners[target], made = sweep_choice.certify_winner(record, found, files, split, target, name)
         certified |= made
+    points = [winner.point for winner in winners.values()]
+    warnings = (*warnings, *(limit_warnings(points) if points else ()))
     record = record.won({repr(target): winner.setting for target, winner in winners.items()})
     settings, repeats, labels = len(record.settings), record.identity.repeats, files.work.cases.labels
     counts = sweep_folder.SweepCounts(

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,26 +11,59 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.documents import json_bytes
+from trust_cache.base.errors import InputError
 from trust_cache.base.versions import versions_of
-from trust_cache.certificate.certification import CertifySettings
-from trust_cache.certificate.certified_folder import bind_point
-from trust_cache.certificate.points import Counts, Point, Terms, Threshold, choose_threshold, count, evaluate
-from trust_cache.certificate.score_table import Cohort, Images, build_cohort, check_scores
+from trust_cache.certificate.certified_folder import bind_point, read_certificate
+from trust_cache.certificate.points import (
+    POINT_KEYS,
+    Counts,
+    Point,
+    Terms,
+    Threshold,
+    choose_threshold,
+    count,
+    evaluate,
+)
+from trust_cache.certificate.score_table import (
+    Cohort,
+    Images,
+    build_cohort,
+    check_scores,
+    examined_cohort,
+    with_manifest,
+)
 from trust_cache.certificate.split import Split
+from trust_cache.certificate.verify import verify
 from trust_cache.heads.folds import FOLDS, TEST
 from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.heads.run_folder import FoldScores, scores_table
 from trust_cache.heads.training_data import Preparation
+from trust_cache.manifest.protocol import PAPER, Protocol
 from trust_cache.statistics.auroc import auroc
-from trust_cache.studies.sweep.sweep_folder import POINT_COLUMNS, ScoreFiles, SweepRecord, WinnerRecord
+from trust_cache.studies.sweep.sweep_folder import (
+    NAME,
+    POINT_COLUMNS,
+    SPLIT,
+    FinishedSweep,
+    ScoreFiles,
+    SweepRecord,
+    WinnerRecord,
+    read_record,
+    read_sweep,
+)
 from trust_cache.studies.sweep.sweep_space import Bank, name_setting
 
 REPEAT = 0  # the one whose scores are certified; the others show the noise of training
 Key = tuple[str, int, float]  # setting, repeat, target
 
 
-def bank_cohort(files: ScoreFiles, bank: Bank, repeat: int) -> tuple[Cohort, dict[str, int]]:
-    """Put the folds' scores together; also return the first fold where a setting's are not finite."""
+def bank_cohort(
+    files: ScoreFiles, bank: Bank, repeat: int, examined: Cohort
+) -> tuple[Cohort, dict[str, int]]:
+    """Put the folds' scores together; also return the first fold where a setting's are not finite.
+
+    A case that is incomplete in `examined` is incomplete for every setting.
+    """
     work, names = files.work, [name_setting(item) for item in bank.settings]
     scores = np.full((len(names), work.labels.size), np.nan)
     diverged: dict[str, int] = {}
@@ -39,17 +73,18 @@ def bank_cohort(files: ScoreFiles, bank: Bank, repeat: int) -> tuple[Cohort, dic
         for head in np.flatnonzero(~np.isfinite(fold.scores[:, there]).all(axis=1)):
             diverged.setdefault(names[head], number)
     by_case = work.cases.score(scores)
+    by_case[:, ~examined.complete(0)] = np.nan
     one_each = work.labels.size == work.cases.labels.size
     images = [None if one_each else Images(work.cases.of_image, work.labels, row) for row in scores]
     cohort = replace(
-        label_cohort(work), configurations=tuple(names), scores=tuple(by_case), images=tuple(images)
+        examined, configurations=tuple(names), scores=tuple(by_case), images=tuple(images), problems=()
     )
     return cohort, diverged
 
 
-def label_cohort(work: Preparation) -> Cohort:
-    """Return the cases without scores: a split is drawn from these alone."""
-    return Cohort(work.cases.case_ids, work.cases.labels, work.cases.patients, (), (), ())
+def examine(work: Preparation, protocol: Protocol) -> Cohort:
+    """Return the cases as the protocol sees them; the split is drawn from these, without scores."""
+    return examined_cohort(work.cache.manifest, work.cache.done, protocol)
 
 
 @dataclass(frozen=True)
@@ -118,17 +153,20 @@ class Assessment:
     diverged: dict[tuple[str, int], int] = field(default_factory=dict)  # (setting, repeat) -> fold
 
 
-def assess(record: SweepRecord, files: ScoreFiles, split: Split) -> Assessment:
+def assess(record: SweepRecord, files: ScoreFiles, split: Split, examined: Cohort) -> Assessment:
     """Assess every setting in every repeat; the scores of one bank are in memory at a time."""
     found = Assessment()
     for bank, repeat in itertools.product(record.banks, range(files.work.settings.repeats)):
-        _assess_bank(found, bank, repeat, record, files, split)
+        cohort, diverged = bank_cohort(files, bank, repeat, examined)
+        found.diverged.update({(name, repeat): fold for name, fold in diverged.items()})
+        _assess_bank(found, cohort, repeat, record, files, split)
     return found
 
 
 def terms_of(record: SweepRecord) -> Terms:
     """Return what all bounds of a sweep depend on."""
-    return Terms(record.identity.rule, record.identity.delta, record.compared)
+    identity = record.identity
+    return Terms(identity.rule, identity.delta, record.compared, limit=identity.limit)
 
 
 def choose_winners(record: SweepRecord, found: Assessment) -> dict[float, str]:
@@ -145,15 +183,13 @@ def choose_winners(record: SweepRecord, found: Assessment) -> dict[float, str]:
 
 
 def _assess_bank(
-    found: Assessment, bank: Bank, repeat: int, record: SweepRecord, files: ScoreFiles, split: Split
+    found: Assessment, cohort: Cohort, repeat: int, record: SweepRecord, files: ScoreFiles, split: Split
 ) -> None:
-    cohort, diverged = bank_cohort(files, bank, repeat)
     search = take_search(cohort, split)
     folds = np.argmax(files.work.folds[repeat].parts == TEST, axis=0)[split.search]  # that tests each case
     targets, terms = record.identity.targets, terms_of(record)
-    for index, name in enumerate(map(name_setting, bank.settings)):
-        if name in diverged:
-            found.diverged[name, repeat] = diverged[name]
+    for index, name in enumerate(map(str, cohort.configurations)):
+        if (name, repeat) in found.diverged:
             continue
         for outcome in search_setting(search, split.drawn[split.search], index, targets, terms, folds):
             key = (name, repeat, outcome.threshold.target)
@@ -174,20 +210,19 @@ def certify_winner(
     )
     folds = [FoldScores(part.images, part.scores[[head]]) for part in files.read(bank, REPEAT)]
     table = scores_table(folds, files.work.cache.manifest, [name], [str(fold) for fold in range(FOLDS)])
+    identity = record.identity
+    if identity.protocol != PAPER:
+        table = with_manifest(table, files.work.cache.manifest)
     scores = check_scores(table, "the winner's scores")
-    cohort = build_cohort(scores)
+    cohort = build_cohort(scores, identity.protocol)
     terms = terms_of(record)
     point = evaluate(cohort, split, 0, choose_threshold(cohort, split, 0, target, terms), terms)
-    versions = versions_of("numpy", "scipy", "polars")
-    chosen_from = {  # the certificate must not pass for that of a single head
-        "settings": len(record.settings),
-        "targets": len(record.identity.targets),
-        "looks": len(record.looks),
-        "repeats": record.identity.repeats,
+    how = {  # the certificate must not pass for that of a single head
+        "repeats": identity.repeats,
         "evaluation_shown_before": record.looks[-1].after_showing,
         "values": settings.as_document(),
     }
-    counts = [found.outcomes[name, repeat, target].counts for repeat in range(record.identity.repeats)]
+    counts = [found.outcomes[name, repeat, target].counts for repeat in range(identity.repeats)]
     winner = WinnerRecord(
         setting=name,
         values=settings,
@@ -196,11 +231,36 @@ def certify_winner(
         certificate=f"certificates/winner@{target!r}.json",
         scores=f"winner/scores@{target!r}.csv",
     )
-    settings_used = CertifySettings(
-        record.identity.targets, record.identity.delta, record.identity.seeds["split"], terms.rule
+    certificate = bind_point(
+        point,
+        identity.certify_settings,
+        scores,
+        split,
+        composition=record.composition,
+        versions=versions_of("numpy", "scipy", "polars"),
+        sweep=how,
     )
-    certificate = bind_point(point, settings_used, scores, split, versions, sweep=chosen_from)
     return winner, {winner.scores: table.write_csv().encode(), winner.certificate: json_bytes(certificate)}
+
+
+def verify_winners(folder: Path) -> FinishedSweep:
+    """Read a finished sweep and recompute its winners' certificates; refuse what does not agree."""
+    sweep, record = read_sweep(folder), read_record(folder)
+    for target, winner in sweep.winners.items():
+        path = folder / winner.certificate
+        found = verify(path, folder / winner.scores, folder / SPLIT)
+        certificate = read_certificate(path)
+        stated = Point(**{key: getattr(certificate, key) for key in POINT_KEYS})
+        problems = {
+            "; ".join(map(str, found.disagreements)): not found.holds,
+            f"it is not the winner's point in {NAME}": stated != winner.point or stated.target != target,
+            f"it is not compared with the settings, targets and looks of {NAME}": record is None
+            or certificate.composition != record.composition,
+        }
+        for problem, applies in problems.items():
+            if applies:
+                raise InputError(f"{path}: {problem}; sweep again in another folder")
+    return sweep
 
 
 def winners_toml(winners: Mapping[float, WinnerRecord]) -> bytes:

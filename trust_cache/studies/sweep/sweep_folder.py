@@ -7,6 +7,7 @@ scores/<bank>/                the scores of each fold (`ScoreFiles`)
 results.csv, results.parquet  one row per setting, repeat and target
 fold_results.csv              the same thresholds on the search cases of each fold
 failures.csv                  settings whose training diverged
+incomplete.csv                cases that do not fulfil the protocol, with the reasons
 certificates/, winner/        the winners' certificates, scores and configurations
 figures/                      search dismissal over the axes
 """
@@ -32,12 +33,15 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import PARTIAL, write_file
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.certificate.certification import CertifySettings, Composition
+from trust_cache.certificate.certified_folder import INCOMPLETE
 from trust_cache.certificate.points import POINT_KEYS, Counts, Point
 from trust_cache.certificate.split import Split
 from trust_cache.heads.folds import FOLDS, TEST, Folds, read_folds
 from trust_cache.heads.head_settings import SETTING_NAMES, HeadSettings
 from trust_cache.heads.run_folder import FOLDS_FILE, FoldScores, RecordedTraining, repeat_name
 from trust_cache.heads.training_data import Preparation
+from trust_cache.manifest.protocol import Protocol
 from trust_cache.studies.sweep.sweep_space import Bank, Value, cut_banks, find_axes, in_order, name_setting
 
 SCHEMA = 1
@@ -45,7 +49,7 @@ NAME, SPLIT, FAILURES = "sweep.json", "split.csv", "failures.csv"
 RESULTS, PARQUET, FOLD_RESULTS = "results.csv", "results.parquet", "fold_results.csv"
 CONFIGURATIONS, FIGURES, _SCORES = "winner/configurations.toml", "figures", "scores"
 OWN = frozenset(
-    {NAME, SPLIT, FAILURES, RESULTS, PARQUET, FOLD_RESULTS, FIGURES, _SCORES, FOLDS_FILE}
+    {NAME, SPLIT, FAILURES, INCOMPLETE, RESULTS, PARQUET, FOLD_RESULTS, FIGURES, _SCORES, FOLDS_FILE}
     | {"repeats", "certificates", "winner"}
 )
 TRAINING, FINISHED = "training", "finished"
@@ -97,6 +101,8 @@ class SweepIdentity(Document, frozen=True, kw_only=True):
     targets: tuple[float, ...]
     delta: float
     rule: str
+    limit: float | None  # the largest acceptable bound; None: the prevalence of the drawn cases
+    protocol: Protocol  # what a case must be to be dismissed
     fingerprint: Fingerprint
     images: int
     dim: int
@@ -104,6 +110,13 @@ class SweepIdentity(Document, frozen=True, kw_only=True):
     images_without_features: int = 0
     folds_sha256: tuple[str, ...]
     split_sha256: str
+
+    @property
+    def certify_settings(self) -> CertifySettings:
+        """The settings of `certify` that give the same points."""
+        return CertifySettings(
+            self.targets, self.delta, self.seeds["split"], self.rule, limit=self.limit, protocol=self.protocol
+        )
 
 
 class EvaluationLook(Document, frozen=True):
@@ -192,9 +205,19 @@ class SweepRecord:
         return in_order(item for bank in self.banks for item in bank.settings)
 
     @property
+    def composition(self) -> Composition:
+        """What delta is shared among: settings x targets x looks at evaluation."""
+        return Composition(
+            configurations=tuple(name_setting(item) for item in self.settings),
+            targets=self.identity.targets,
+            groups={},
+            looks=max(len(self.looks), 1),
+        )
+
+    @cached_property
     def compared(self) -> int:
-        """What delta is divided by: settings x targets x looks at evaluation."""
-        return len(self.settings) * len(self.identity.targets) * max(len(self.looks), 1)
+        """What delta is divided by."""
+        return self.composition.points
 
     def extended(self, settings: Iterable[HeadSettings]) -> "SweepRecord":
         """Return the record with the settings that it lacks, cut into banks of their own."""
@@ -314,11 +337,13 @@ def read_sweep(folder: Path) -> FinishedSweep:
     return FinishedSweep(document, results, folds)
 
 
-def write_draws(out: Path, folds: Sequence[Folds], split: Split) -> None:
-    """Write the folds of every repeat and the split."""
+def write_draws(out: Path, folds: Sequence[Folds], split: Split, incomplete: bytes | None) -> None:
+    """Write the folds of every repeat, the split, and the list of incomplete cases if there are any."""
     for repeat, item in enumerate(folds):
         write_file(out / repeat_name(repeat, FOLDS_FILE), item.table.write_csv().encode())
     write_file(out / SPLIT, split.as_csv())
+    if incomplete is not None:
+        write_file(out / INCOMPLETE, incomplete)
 
 
 def read_draws(out: Path, work: Preparation, earlier: SweepIdentity) -> Preparation:
