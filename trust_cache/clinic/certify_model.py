@@ -13,7 +13,7 @@ from trust_cache.base.documents import json_bytes, typed
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.feature_rows import open_rows
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
@@ -76,7 +76,7 @@ def certify_model(
     refuse_unknown(out, own=OWN)
     opened = open_cache(cache)
     require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
-    rows = load_rows(opened, views=1)
+    rows = open_rows(opened, views=1)
     shared = stored.model.trained_on.refuse_seen(opened, rows)
     scored = score_cache(opened, rows, stored.model.head)
     table = scores_table(opened, scored, stored.model.configuration)

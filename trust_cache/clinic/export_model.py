@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
-from trust_cache.cache.feature_rows import FeatureRows, load_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
@@ -128,7 +128,7 @@ def export_model(
     folder = RunFolder(run)
     folder.settings(configuration)
     opened = folder.open_train_cache(cache)
-    rows = load_rows(opened)
+    rows = open_rows(opened)
     trained_on = TrainedOn.from_cache(opened, rows)
     external = folder.record.test is not None
     if external:
@@ -172,7 +172,7 @@ def _external(
     certificate = read_certificate(path)
     head = run.head(configuration)
     cache = run.open_test_cache(test_cache)
-    rows = load_rows(cache, views=1)
+    rows = open_rows(cache, views=1)
     scored = score_cache(cache, rows, head)
     _require_same_scores(run, configuration, cache, scored.images)
     cohort = build_cohort(read_scores(run.path), certificate.protocol)

@@ -9,7 +9,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
 from trust_cache.base.files import refuse_unknown, write_file
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import load_rows, map_rows
+from trust_cache.cache.feature_rows import open_rows
 from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import list_incomplete
@@ -99,7 +99,7 @@ def sweep(
                 mapped = low_memory
                 sweep_training.train_on_cluster(missing, files, cluster, trainer, on_heads, low_memory=mapped)
             else:
-                rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
+                rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
                 sweep_training.train_missing(missing, files, rows, trainer, threads, on_heads)
             _LOG.info("%d heads, %d of them trained before", missing.report.heads, missing.report.reused)
         record = record.looked(show=show_evaluation)
