@@ -245,7 +245,7 @@ def keyed(place: Path) -> Path:
 
 
 def test_without_the_key_no_case_id_is_recovered(place: Path, keyed: Path) -> None:
-    """Every id that the training set could have, by every digest that needs no key, is nowhere in a folder."""
+    """Every id that the training set could have, by any digest without the key, is nowhere in a folder."""
     ids = [f"{number:04d}" for number in range(10_000)]
     names = open_cache(place / "cache.zarr").manifest["case_id"].unique().to_list()
     assert set(names) <= set(ids)

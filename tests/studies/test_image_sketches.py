@@ -162,9 +162,8 @@ def test_rates_on_synthetic_mammograms(pictures: list[NDArray[np.uint16]], encod
         assert all(one == other for one, other in pairs), name
         missed[name] = 1 - len(pairs) / middle
     shown = ", ".join(f"{name} {share:.1%}" for name, share in missed.items())
-    print(
-        f"{encoder}: {middle} pictures; false matches: {false} other patients, {siblings} other side; missed: {shown}"
-    )
+    wrong = f"{false} with other patients, {siblings} with the other side"
+    print(f"{encoder}: {middle} pictures; false matches: {wrong}; missed: {shown}")  # noqa: T201 - for SECURITY.md
     assert (false, siblings) == (0, 0)
     for name in ("another batch size", "noise of 1e-6", "one unit in the last place"):
         assert missed[name] == 0

@@ -61,9 +61,9 @@ def certify_model(
     """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
 
     The default target and protocol are the model's own; `terms` are those of `certify`. Cases that the head
-    was trained on are refused; `key` is that of the model's digests of case ids, if it has them. The attempt is written to the log beside the model folder. With `attach`, the
-    certificate at the model's target (or at the only target), its threshold and its protocol are written into
-    the model folder if it is certified.
+    was trained on are refused; `key` is that of the model's digests of case ids, if it has them. The attempt
+    is written to the log beside the model folder. With `attach`, the certificate at the model's target (or at
+    the only target), its threshold and its protocol are written into the model folder if it is certified.
     """
     stored = read_model(model)
     secret = None if key is None else read_key(key)

@@ -176,7 +176,7 @@ def render_model(model: Model) -> dict[str, bytes]:
 
 
 def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
-    """Return the arrays of what a head was trained on, sorted: the order of the images is nobody's business."""
+    """Return the arrays of what a head was trained on, sorted, so that their order reveals nothing."""
     sketches = trained_on.sketches
     used = sketches.codes[sketches.codes.any(axis=1)]
     cases = np.frombuffer(b"".join(sorted(trained_on.cases)), np.uint8).reshape(-1, DIGEST_BYTES)
