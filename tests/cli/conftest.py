@@ -29,9 +29,7 @@ def files_with_the_secret(folder: Path) -> list[Path]:
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Run commands; whatever they do, no secret of the environment is printed or written."""
     for name in SECRETS:
         if name not in os.environ:

@@ -110,6 +110,9 @@ def test_a_store_that_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch)
         "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    for words in (["cache", "info", "s3://bucket/cache.zarr"], ["preprocess", "s3://bucket/m.csv", "--out", "o"]):
+    for words in (
+        ["cache", "info", "s3://bucket/cache.zarr"],
+        ["preprocess", "s3://bucket/m.csv", "--out", "o"],
+    ):
         done = run(*words, "--log", "log.txt", "-v")
         assert done.code in (2, 3)
