@@ -25,6 +25,7 @@ app = command_group()
     app,
     "export-model run/ --configuration closed-loop --out model/",
     "export-model external/ --configuration closed-loop --out model/ --target 0.95",
+    "export-model run/ --configuration closed-loop --out model/ --key model.key",
     name="export-model",
 )
 def export_model(

@@ -1,5 +1,6 @@
 """The command line as a user meets it: output, errors and exit code."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         if name not in os.environ:
             monkeypatch.setenv(name, SENTINEL)
 
+    logger = logging.getLogger("trust_cache")
+    before = list(logger.handlers)
+
     def call(*words: object) -> Outcome:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["trust-cache", *(str(word) for word in words)])
@@ -43,6 +47,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             main()
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        for handler in [one for one in logger.handlers if one not in before]:  # of -v and --log
+            logger.removeHandler(handler)
+            handler.close()
         printed = capsys.readouterr()
         assert SENTINEL not in printed.out + printed.err
         return Outcome(code, printed.out, printed.err)

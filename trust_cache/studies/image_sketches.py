@@ -134,4 +134,4 @@ def _projections(dim: int) -> Floats:
     """Return fixed signs [dim, number] that keep distances, from raw output that numpy keeps stable."""
     words = np.random.PCG64(np.random.SeedSequence(_SEED)).random_raw(NUMBERS * dim)
     signs = np.where(np.asarray(words, dtype=np.uint64) >> np.uint64(63), 1.0, -1.0).reshape(dim, -1)
-    return (signs / np.sqrt(NUMBERS)).astype(np.float32)
+    return np.asarray(signs / np.sqrt(NUMBERS), dtype=np.float32)
