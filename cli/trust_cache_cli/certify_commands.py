@@ -66,6 +66,13 @@ def certify(
             "--attach", help="With --model: write the certificate and its threshold to the model folder."
         ),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --model: the key of export-model. Case ids are then compared too, not only images.",
+        ),
+    ] = None,
     seed: Seed = 0,
     by: By = None,
     patient: PatientColumn = "patient_id",
@@ -89,8 +96,9 @@ def certify(
     with bar("resplits", terms.resplits) as resplits:
         options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
         targets = options.pop("target")
-        if model is not None or cache is not None or attach:
-            made = _certify_model(scores, model, cache, out, targets, attach, options)
+        if model is not None or cache is not None or attach or key is not None:
+            options |= {"targets": targets, "attach": attach, "key": key}
+            made = _certify_model(scores, model, cache, out, options)
             certification, kept = made.certification, made.kept
         elif scores is None:
             raise InputError(
@@ -117,17 +125,15 @@ def _certify_model(
     model: Path | None,
     cache: str | None,
     out: Path,
-    targets: list[float] | None,
-    attach: bool,
     options: dict[str, Any],
 ) -> "ModelCertification":
     from trust_cache.clinic.certify_model import certify_model
 
     if scores is not None or model is None or cache is None:
         raise InputError(
-            "expected either scores, or --model together with --cache (and --attach only with them)"
+            "expected either scores, or --model together with --cache (and --attach and --key only with them)"
         )
-    return certify_model(model, cache, out, targets=targets, attach=attach, **options)
+    return certify_model(model, cache, out, **options)
 
 
 def _say_attached(made: "ModelCertification", model: Path | None) -> None:

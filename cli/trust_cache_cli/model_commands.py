@@ -25,6 +25,7 @@ app = command_group()
     app,
     "export-model run/ --configuration closed-loop --out model/",
     "export-model external/ --configuration closed-loop --out model/ --target 0.95",
+    "export-model run/ --configuration closed-loop --out model/ --key model.key",
     name="export-model",
 )
 def export_model(
@@ -55,6 +56,14 @@ def export_model(
             " certificate has its own.",
         ),
     ] = "screening",
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A key, made if the file does not exist (mode 0600): the model then has keyed digests of its"
+            " case ids. Keep it apart from the model. [no digests]",
+        ),
+    ] = None,
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -76,6 +85,7 @@ def export_model(
             test_cache=test_cache,
             certified=certified,
             protocol=protocol,
+            key=key,
             threads=threads,
             on_epoch=shown.show,
         )

@@ -83,6 +83,25 @@ def test_the_example_of_certify_with_a_model(run: Run, workplace: Path) -> None:
     assert "Exact here" in done.out
 
 
+def test_the_key_of_the_case_ids(run: Run, workplace: Path) -> None:
+    (workplace / "model").rename(workplace / "earlier")
+    words = ["export-model", "run", "--configuration", "closed-loop", "--out", "model", "--key", "model.key"]
+    assert run(*words).code == 0
+    key = (workplace / "model.key").read_text().strip()
+    assert (workplace / "model.key").stat().st_mode & 0o777 == 0o600
+    words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "-v", "--log", "log"]
+    known, unknown = run(*words, "--key", "model.key"), run(*words)
+    assert (known.code, "case ids also occur" in known.err) == (0, True), known.err
+    assert (unknown.code, "no key was given (--key): only images" in unknown.err) == (0, True), unknown.err
+    shown = [known.out, known.err, unknown.out, unknown.err]
+    files = [path for path in workplace.rglob("*") if path.is_file() and path.name != "model.key"]
+    assert key not in "".join(shown)
+    assert not [path for path in files if key.encode() in path.read_bytes()]
+    assert not [path for path in files if bytes.fromhex(key) in path.read_bytes()]
+    alone = run("certify", "scores.csv", "--out", "other", "--key", "model.key")
+    assert (alone.code, "--key only with them" in alone.err) == (2, True)
+
+
 def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run, workplace: Path) -> None:
     """Seed after seed until one is certified: the model's certificate lists every one of them."""
     (workplace / "model").rename(workplace / "earlier")

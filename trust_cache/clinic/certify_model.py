@@ -28,7 +28,7 @@ from trust_cache.clinic.model_folder import (
     read_model,
     write_model,
 )
-from trust_cache.clinic.model_scoring import ScoredCache, score_cache
+from trust_cache.clinic.model_scoring import ScoredCache, read_key, score_cache
 from trust_cache.heads.run_folder import identify_cache
 from trust_cache.manifest.cases import PATIENT
 
@@ -54,17 +54,19 @@ def certify_model(
     *,
     targets: Sequence[float] | None = None,
     attach: bool = False,
+    key: Path | None = None,
     advance: Callable[[], None] = lambda: None,
     **terms: Any,
 ) -> ModelCertification:
     """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
 
     The default target and protocol are the model's own; `terms` are those of `certify`. Cases that the head
-    was trained on are refused. The attempt is written to the log beside the model folder. With `attach`, the
-    certificate at the model's target (or at the only target), its threshold and its protocol are written into
-    the model folder if it is certified.
+    was trained on are refused; `key` is that of the model's digests of case ids, if it has them. The attempt
+    is written to the log beside the model folder. With `attach`, the certificate at the model's target (or at
+    the only target), its threshold and its protocol are written into the model folder if it is certified.
     """
     stored = read_model(model)
+    secret = None if key is None else read_key(key)
     terms["protocol"] = terms.get("protocol") or stored.model.protocol
     own = stored.model.threshold.target
     wanted = tuple(targets or (own,))
@@ -77,7 +79,7 @@ def certify_model(
     opened = open_cache(cache)
     require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
     rows = open_rows(opened, views=1)
-    shared = stored.model.trained_on.refuse_seen(opened, rows)
+    shared = stored.model.trained_on.refuse_seen(opened, rows, secret)
     scored = score_cache(opened, rows, stored.model.head)
     table = scores_table(opened, scored, stored.model.configuration)
     scores = check_scores(table, str(out / SCORES), terms.get("patient", PATIENT))

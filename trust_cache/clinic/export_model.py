@@ -25,7 +25,7 @@ from trust_cache.clinic.model_folder import (
     read_model,
     write_model,
 )
-from trust_cache.clinic.model_scoring import TrainedOn, score_cache
+from trust_cache.clinic.model_scoring import TrainedOn, read_key, score_cache
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.fold_training import fold_job
 from trust_cache.heads.folds import CALIBRATE
@@ -111,6 +111,7 @@ def export_model(
     test_cache: str | None = None,
     certified: Path | None = None,
     protocol: Protocol | Path | str = SCREENING,
+    key: Path | None = None,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
@@ -119,20 +120,24 @@ def export_model(
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
     is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
-    `protocol` is what `triage` asks of a case; a certificate has its own.
+    `protocol` is what `triage` asks of a case; a certificate has its own. With `key`, a file that is made if
+    there is none, the model has digests of its case ids; without, it has none.
     """
     exact_share(target)
     wanted = find_protocol(protocol)
     refuse_unknown(out, own=OWN)
+    if key is not None and key.resolve().is_relative_to(out.resolve()):
+        raise InputError(f"{key}: expected a key outside the model folder {out}; keep them apart")
     threads = count_threads(threads)
     folder = RunFolder(run)
     folder.settings(configuration)
     opened = folder.open_train_cache(cache)
     rows = open_rows(opened)
-    trained_on = TrainedOn.from_cache(opened, rows)
+    secret = None if key is None else read_key(key, create=True)
+    trained_on = TrainedOn.from_cache(opened, rows, secret)
     external = folder.record.test is not None
     if external:
-        ready = _external(folder, configuration, target, test_cache, certified, trained_on)
+        ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret)
         if ready.certificate is None:
             ready = replace(ready, protocol=wanted)
     else:
@@ -162,6 +167,7 @@ def _external(
     test_cache: str | None,
     certified: Path | None,
     trained_on: TrainedOn,
+    key: bytes | None,
 ) -> ReadyHead:
     folder = certified if certified is not None else run.path / "certified"
     path = find_certificate(folder, configuration, target)
@@ -177,7 +183,7 @@ def _external(
     _require_same_scores(run, configuration, cache, scored.images)
     cohort = build_cohort(read_scores(run.path), certificate.protocol)
     split, _ = read_split(folder / SPLIT, cohort, certificate.seed)
-    warnings = trained_on.refuse_seen(cache, rows)
+    warnings = trained_on.refuse_seen(cache, rows, key)
     problem = certificate_problem(certificate)
     if problem is not None:
         warnings = (*warnings, f"not certified: {problem}")

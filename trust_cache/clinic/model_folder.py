@@ -18,9 +18,10 @@ from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.certificate.certified_folder import Certificate
 from trust_cache.certificate.verify import verify_counts
-from trust_cache.clinic.model_scoring import TrainedOn
+from trust_cache.clinic.model_scoring import DIGEST_BYTES, TrainedOn
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import Protocol
+from trust_cache.studies.image_sketches import NUMBERS, ImageSketches
 
 SCHEMA = 1
 RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
@@ -146,12 +147,10 @@ def write_model(model: Model, out: Path) -> Path | None:
 def render_model(model: Model) -> dict[str, bytes]:
     """Return the files of a model folder by name."""
     reference = "".join(f"{score!r}\n" for score in np.sort(model.reference).tolist())
-    digests = [np.frombuffer(bytes.fromhex(digest), np.uint8) for digest in sorted(model.trained_on.cases)]
-    cases = np.stack(digests) if digests else np.empty((0, 0), dtype=np.uint8)
     files = {
         HEAD: save({name: np.ascontiguousarray(getattr(model.head, name)) for name in _PARTS}),
         REFERENCE: f"score\n{reference}".encode(),
-        TRAINED_ON: save({"cases": cases, "sketches": model.trained_on.sketches}),
+        TRAINED_ON: save(_arrays_of(model.trained_on)),
     }
     if model.certificate is not None:
         # In the order of the certified folder: the same certificate has the same bytes.
@@ -176,6 +175,30 @@ def render_model(model: Model) -> dict[str, bytes]:
     return {RECORD: _sealed(record.as_document()), **files}
 
 
+def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
+    """Return the arrays of what a head was trained on, sorted, so that their order reveals nothing."""
+    sketches = trained_on.sketches
+    used = sketches.codes[sketches.codes.any(axis=1)]
+    cases = np.frombuffer(b"".join(sorted(trained_on.cases)), np.uint8).reshape(-1, DIGEST_BYTES)
+    return {
+        "cases": cases,
+        "key_check": np.frombuffer(trained_on.key_check, np.uint8),
+        "centre": sketches.centre,
+        "scale": np.array([sketches.spread, sketches.same_to]),
+        "codes": used[np.lexsort(used.T)],
+    }
+
+
+def _trained_on_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> TrainedOn:
+    spread, same_to = arrays["scale"].tolist()
+    centre, codes, cases = arrays["centre"], arrays["codes"], arrays["cases"]
+    shapes = (centre.shape, codes.shape[1:], cases.shape[1:])
+    if shapes != ((dim,), (NUMBERS,), (DIGEST_BYTES,)):
+        raise InputError(f"{TRAINED_ON}: expected sketches of {dim} features, found arrays of {shapes}")
+    sketches = ImageSketches(centre, spread, same_to, codes)
+    return TrainedOn(sketches, frozenset(map(bytes, cases)), bytes(arrays["key_check"]))
+
+
 def read_model(folder: Path) -> StoredModel:
     """Read a model folder; refuse one in which any byte has changed."""
     content = _read(folder, RECORD)
@@ -195,7 +218,6 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
     shapes, dim = {name: arrays[name].shape for name in _PARTS}, record.dim
     if shapes != {"gamma": (1, dim), "beta": (1, dim), "weight": (1, dim), "bias": (1,)}:
         raise InputError(f"expected a head of {dim} features, found {shapes}")
-    cases = frozenset(row.tobytes().hex() for row in trained_on["cases"])
     header, *scores = files[REFERENCE].decode().splitlines()
     if header != "score":
         raise InputError(f"{REFERENCE}: expected the header 'score', found {header!r}")
@@ -212,7 +234,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         threshold=ModelThreshold(record.tau, record.target, record.chosen_by),
         protocol=record.protocol,
         reference=np.array([float(score) for score in scores]),
-        trained_on=TrainedOn(cases, trained_on["sketches"]),
+        trained_on=_trained_on_of(trained_on, dim),
         made_from=record.made_from,
         certificate=certificate,
     )
