@@ -97,6 +97,11 @@ def styled_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
+def draw(figure: Figure) -> alt.TopLevelMixin:
+    """Return a figure as one chart in the common style, as on paper."""
+    return finish(_side_by_side(figure) if figure.paper is None else figure.paper())
+
+
 def figure_files(figure: Figure, stem: str) -> dict[str, bytes]:
     """Return a figure as SVG and PNG by file name."""
     spec = styled_spec(_side_by_side(figure) if figure.paper is None else figure.paper())
