@@ -95,16 +95,17 @@ def certify(
     that counts as certified (default: the prevalence), `split` a split.csv to reuse. `advance` is called
     after each resplit.
 
-    >>> import polars as pl, trust_cache as tc
-    >>> scores = pl.DataFrame(
-    ...     {
-    ...         "case_id": [f"{i:04d}" for i in range(2000)],
-    ...         "label": [int(i % 20 == 0) for i in range(2000)],
-    ...         "score": [(i * 7919 % 1000) / 1000 + (i % 20 == 0) for i in range(2000)],
-    ...     }
-    ... )
-    >>> tc.certify(scores, targets=[0.95]).points[0].status
-    'certified'
+    Examples:
+        >>> import polars as pl, trust_cache as tc
+        >>> scores = pl.DataFrame(
+        ...     {
+        ...         "case_id": [f"{i:04d}" for i in range(2000)],
+        ...         "label": [int(i % 20 == 0) for i in range(2000)],
+        ...         "score": [(i * 7919 % 1000) / 1000 + (i % 20 == 0) for i in range(2000)],
+        ...     }
+        ... )
+        >>> tc.certify(scores, targets=[0.95]).points[0].status
+        'certified'
     """
     options: dict[str, Any] = {
         "targets": targets, "delta": delta, "seed": seed, "split": split, "by": by, "prevalence": prevalence,
@@ -167,11 +168,12 @@ def plan(
 
     Give either `bound` and `dismissal` (and `misses`), or `cases` and `positives` (and `targets`).
 
-    >>> import trust_cache as tc
-    >>> tc.plan(bound=0.01, dismissal=0.2, misses=2)
-    A bound of 1% at 99% confidence needs
-      838 dismissed cases, 2 of them positive
-      5,238 cases in all at a dismissal of 20%
+    Examples:
+        >>> import trust_cache as tc
+        >>> tc.plan(bound=0.01, dismissal=0.2, misses=2)
+        A bound of 1% at 99% confidence needs
+          838 dismissed cases, 2 of them positive
+          5,238 cases in all at a dismissal of 20%
     """
     if cases is not None and positives is not None and bound is None and misses is None:
         dismissals = DISMISSALS if dismissal is None else (dismissal,)

@@ -83,11 +83,12 @@ def export_model(
     From a run of `fit_heads` the head is trained again on all cases and is not certified, because no unseen
     case is left. From a run of `external` it is the same head, with its certificate.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "exported.zarr", cases=200, views=1)
-    >>> run = tc.fit_heads(cache, "exported", configurations=["ce"], epochs=2)
-    >>> tc.export_model("exported", "model", configuration="ce").stored.model.certified
-    False
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "exported.zarr", cases=200, views=1)
+        >>> run = tc.fit_heads(cache, "exported", configurations=["ce"], epochs=2)
+        >>> tc.export_model("exported", "model", configuration="ce").stored.model.certified
+        False
     """
     made = exporting.export_model(
         Path(run),

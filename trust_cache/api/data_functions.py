@@ -55,12 +55,13 @@ def build_manifest(
     `look=False` the files are not looked for. Warnings and missing files are in the result and in files
     beside the manifest.
 
-    >>> import polars as pl, trust_cache as tc
-    >>> rows = {"image_id": ["a", "b"], "case_id": "1", "label": 0, "laterality": ["L", "R"]}
-    >>> table = pl.DataFrame(rows | {"projection": "CC", "path": ["a.dcm", "b.dcm"]})
-    >>> table.write_csv("rows.csv")
-    >>> tc.build_manifest("csv", "rows.csv", "manifest.csv", look=False).counts.images
-    2
+    Examples:
+        >>> import polars as pl, trust_cache as tc
+        >>> rows = {"image_id": ["a", "b"], "case_id": "1", "label": 0, "laterality": ["L", "R"]}
+        >>> table = pl.DataFrame(rows | {"projection": "CC", "path": ["a.dcm", "b.dcm"]})
+        >>> table.write_csv("rows.csv")
+        >>> tc.build_manifest("csv", "rows.csv", "manifest.csv", look=False).counts.images
+        2
     """
     options = {"look": look, "overwrite": overwrite}
     return lifted(ManifestResult, build(dataset, Path(metadata), Path(out), images=images, **options))
@@ -120,11 +121,12 @@ def simulate(
 ) -> Cache:
     """Write a cache of synthetic features with a known truth, in the shape of `nlbs` or `rsna`.
 
-    >>> import trust_cache as tc
-    >>> tc.simulate("nlbs", "synthetic.zarr", cases=100, views=1)
-    Cache synthetic.zarr
-      450 images of 100 cases, 2 positive
-      1 clean + 1 augmented views, 2048 features, encoder simulated
+    Examples:
+        >>> import trust_cache as tc
+        >>> tc.simulate("nlbs", "synthetic.zarr", cases=100, views=1)
+        Cache synthetic.zarr
+          450 images of 100 cases, 2 positive
+          1 clean + 1 augmented views, 2048 features, encoder simulated
     """
     return simulate_cache(
         like, out, views=views, seed=seed, truth_seed=truth_seed, cases=cases, patients=patients
@@ -134,9 +136,10 @@ def simulate(
 def cache_info(cache: Cache | Place) -> CacheInfoResult:
     """Return what a cache contains and how its features were made.
 
-    >>> import trust_cache as tc
-    >>> tc.cache_info(tc.simulate("nlbs", "counted.zarr", cases=100, views=1)).cases
-    100
+    Examples:
+        >>> import trust_cache as tc
+        >>> tc.cache_info(tc.simulate("nlbs", "counted.zarr", cases=100, views=1)).cases
+        100
     """
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     return lifted(CacheInfoResult, cache_checks.cache_info(opened))
@@ -145,10 +148,11 @@ def cache_info(cache: Cache | Place) -> CacheInfoResult:
 def verify_cache(cache: Place) -> CacheCheck:
     """Verify all checksums of a cache; pending images are a problem, failed ones are not.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "checked.zarr", cases=100, views=1)
-    >>> tc.verify_cache("checked.zarr").holds
-    True
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "checked.zarr", cases=100, views=1)
+        >>> tc.verify_cache("checked.zarr").holds
+        True
     """
     return CacheCheck(str(cache), tuple(cache_checks.verify_cache(cache)))
 
@@ -156,10 +160,11 @@ def verify_cache(cache: Place) -> CacheCheck:
 def convert_cache(cache: Place, out: Place) -> Cache:
     """Copy a cache to another place or format, bit for bit.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "first.zarr", cases=100, views=1)
-    >>> bool((tc.convert_cache("first.zarr", "second.h5").features[:5] == cache.features[:5]).all())
-    True
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "first.zarr", cases=100, views=1)
+        >>> bool((tc.convert_cache("first.zarr", "second.h5").features[:5] == cache.features[:5]).all())
+        True
     """
     return copy_cache.convert_cache(cache, out)
 
@@ -167,11 +172,12 @@ def convert_cache(cache: Place, out: Place) -> Cache:
 def subset_cache(cache: Place, out: Place, where: Mapping[str, str] | pl.Expr | None = None) -> Cache:
     """Copy the images with these values of columns, or that an expression chooses, into a new cache.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "both.zarr", cases=100, views=1)
-    >>> left = tc.subset_cache("both.zarr", "left.zarr", {"laterality": "L"})
-    >>> set(left.manifest["laterality"])
-    {'L'}
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "both.zarr", cases=100, views=1)
+        >>> left = tc.subset_cache("both.zarr", "left.zarr", {"laterality": "L"})
+        >>> set(left.manifest["laterality"])
+        {'L'}
     """
     return copy_cache.subset_cache(cache, out, where)
 
@@ -182,11 +188,12 @@ def import_features(features: Place, manifest: Place, out: Place, *, encoder: st
     The rows of the manifest are in the order of the features. `external` needs two caches of the same
     `encoder`.
 
-    >>> import numpy as np, polars as pl, trust_cache as tc
-    >>> np.save("features.npy", np.ones((2, 8), dtype=np.float16))
-    >>> rows = {"image_id": ["a", "b"], "case_id": ["1", "2"], "label": [0, 1]}
-    >>> pl.DataFrame(rows).write_csv("images.csv")
-    >>> tc.import_features("features.npy", "images.csv", "imported.zarr").dim
-    8
+    Examples:
+        >>> import numpy as np, polars as pl, trust_cache as tc
+        >>> np.save("features.npy", np.ones((2, 8), dtype=np.float16))
+        >>> rows = {"image_id": ["a", "b"], "case_id": ["1", "2"], "label": [0, 1]}
+        >>> pl.DataFrame(rows).write_csv("images.csv")
+        >>> tc.import_features("features.npy", "images.csv", "imported.zarr").dim
+        8
     """
     return copy_cache.import_features(Path(features), Path(manifest), out, encoder=encoder)

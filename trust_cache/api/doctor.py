@@ -246,9 +246,10 @@ def doctor(manifest: Path | str | None = None, *, views: int = 8, folder: Path |
 
     With a manifest, also whether the cache of its images fits on the disk of `folder`.
 
-    >>> import trust_cache as tc
-    >>> "cores" in tc.doctor().to_polars()["name"].to_list()
-    True
+    Examples:
+        >>> import trust_cache as tc
+        >>> "cores" in tc.doctor().to_polars()["name"].to_list()
+        True
     """
     return DoctorResult(examine(Path(folder), None if manifest is None else Path(manifest), views))
 

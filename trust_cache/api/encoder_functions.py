@@ -86,13 +86,14 @@ def extract(
     that affects features is the same. `speed` are shard_images, batch, workers, processes and compiled. Needs
     `trust-cache[extract]`.
 
-    >>> import trust_cache as tc
-    >>> made = tc.synthesize_images("rsna", 1, "few")
-    >>> _ = tc.build_manifest("rsna", made.metadata, "few.csv", images="few")
-    >>> _ = tc.preprocess("few.csv", "few-png", workers=1)
-    >>> found = tc.extract("few-png/manifest.csv", "few.zarr", weights="random", image_size=(38, 23), views=0)
-    >>> found.cache.dim
-    2048
+    Examples:
+        >>> import trust_cache as tc
+        >>> made = tc.synthesize_images("rsna", 1, "few")
+        >>> _ = tc.build_manifest("rsna", made.metadata, "few.csv", images="few")
+        >>> _ = tc.preprocess("few.csv", "few-png", workers=1)
+        >>> small = {"image_size": (38, 23), "views": 0}
+        >>> tc.extract("few-png/manifest.csv", "few.zarr", weights="random", **small).cache.dim
+        2048
     """
     settings = ExtractSettings(
         weights=str(weights), encoder=encoder, views=views, image_size=image_size, seed=seed, device=device,

@@ -63,11 +63,12 @@ def preprocess(
 
     Failed images keep their rows. With `sheet`, a contact sheet is written. Needs `trust-cache[extract]`.
 
-    >>> import trust_cache as tc
-    >>> made = tc.synthesize_images("rsna", 2, "dicoms")
-    >>> _ = tc.build_manifest("rsna", made.metadata, "dicoms.csv", images="dicoms")
-    >>> len(tc.preprocess("dicoms.csv", "png", workers=1).failures)
-    0
+    Examples:
+        >>> import trust_cache as tc
+        >>> made = tc.synthesize_images("rsna", 2, "dicoms")
+        >>> _ = tc.build_manifest("rsna", made.metadata, "dicoms.csv", images="dicoms")
+        >>> len(tc.preprocess("dicoms.csv", "png", workers=1).failures)
+        0
     """
     run = preprocess_all(
         manifest,
@@ -107,10 +108,11 @@ def show_image(file: Path | str, out: Path | str, *, laterality: str | None = No
 
     `laterality` is L or R; by default the header's, else L. Needs `trust-cache[extract]`.
 
-    >>> import trust_cache as tc
-    >>> made = tc.synthesize_images("nlbs", 1, "one")
-    >>> tc.show_image(made.folder / made.images[0].path, "steps.png").picture.name
-    'steps.png'
+    Examples:
+        >>> import trust_cache as tc
+        >>> made = tc.synthesize_images("nlbs", 1, "one")
+        >>> tc.show_image(made.folder / made.images[0].path, "steps.png").picture.name
+        'steps.png'
     """
     place, settings = Path(out), ImageSettings()
     try:
@@ -160,9 +162,10 @@ def synthesize_images(
     `settings` are those of `CohortSettings`: seed, size (`small` or `full`), prevalence, lesion_contrast,
     broken. Needs `trust-cache[extract]`.
 
-    >>> import trust_cache as tc
-    >>> tc.synthesize_images("rsna", 1, "synthetic").metadata.name
-    'train.csv'
+    Examples:
+        >>> import trust_cache as tc
+        >>> tc.synthesize_images("rsna", 1, "synthetic").metadata.name
+        'train.csv'
     """
     chosen = CohortSettings(like=like, cases=cases, **settings)
     on_start(len(plan_cohort(chosen)), 0)

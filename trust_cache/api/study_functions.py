@@ -92,12 +92,13 @@ def compare(
     others are compared with `reference` (default: closed-loop, else the first). `margin_points` is the margin
     of non-inferiority in percentage points of dismissal.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "compared.zarr", cases=300, views=1)
-    >>> run = tc.fit_heads(cache, "compared", configurations=["ce", "closed-loop"], epochs=2)
-    >>> found = tc.compare("compared", targets=[0.9], resplits=10)
-    >>> found.comparison.reference, len(found.contrasts)
-    ('closed-loop', 1)
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "compared.zarr", cases=300, views=1)
+        >>> run = tc.fit_heads(cache, "compared", configurations=["ce", "closed-loop"], epochs=2)
+        >>> found = tc.compare("compared", targets=[0.9], resplits=10)
+        >>> found.comparison.reference, len(found.contrasts)
+        ('closed-loop', 1)
     """
     if out is not None:
         refuse_unknown(Path(out), own=compare_folder.OWN)
@@ -158,12 +159,13 @@ def rivals(
     Give a cache, on which the models are trained, or `scores`. `level` is the cancer rate among the dismissed
     to stay below. `on_start` gets the number of steps of training, `advance` is called after each.
 
-    >>> import polars as pl, trust_cache as tc
-    >>> labels = [int(i % 10 == 0) for i in range(1000)]
-    >>> shares = [(i * 7919 % 1000) / 1000 for i in range(1000)]
-    >>> table = pl.DataFrame({"case_id": range(1000), "label": labels, "score": shares})
-    >>> tc.rivals(scores=table, targets=[0.9], rules=["recall", "crc"]).to_polars()["rule"].to_list()
-    ['recall', 'crc']
+    Examples:
+        >>> import polars as pl, trust_cache as tc
+        >>> labels = [int(i % 10 == 0) for i in range(1000)]
+        >>> shares = [(i * 7919 % 1000) / 1000 for i in range(1000)]
+        >>> table = pl.DataFrame({"case_id": range(1000), "label": labels, "score": shares})
+        >>> tc.rivals(scores=table, targets=[0.9], rules=["recall", "crc"]).to_polars()["rule"].to_list()
+        ['recall', 'crc']
     """
     if cache is not None and scores is not None:
         raise InputError("expected a cache or --scores, found both")
@@ -226,11 +228,12 @@ def write_report(
     in any order. With `figures`, all figures are written there too. `options` are the settings of `certify`
     where no certified folder is given, `words` the command line that the page shows.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "reported.zarr", cases=300, views=1)
-    >>> run = tc.fit_heads(cache, "reported", configurations=["ce"], epochs=2)
-    >>> tc.write_report([run.folder], "report.html").page.name
-    'report.html'
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "reported.zarr", cases=300, views=1)
+        >>> run = tc.fit_heads(cache, "reported", configurations=["ce"], epochs=2)
+        >>> tc.write_report([run.folder], "report.html").page.name
+        'report.html'
     """
     page, folder = Path(out), None if figures is None else Path(figures)
     if page.suffix.lower() not in {".html", ".htm"} or page.is_dir():
@@ -270,11 +273,12 @@ class ShowResult(Result):
 def show(folders: Sequence[Path | str], options: Options | None = None) -> ShowResult:
     """Return the essentials of a run: the status of each point, its meaning, and tau by epoch.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "shown.zarr", cases=300, views=1)
-    >>> run = tc.fit_heads(cache, "shown", configurations=["ce"], epochs=2)
-    >>> tc.show([run.folder]).to_polars()["Target"].to_list()
-    ['98%', '95%']
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "shown.zarr", cases=300, views=1)
+        >>> run = tc.fit_heads(cache, "shown", configurations=["ce"], epochs=2)
+        >>> tc.show([run.folder]).to_polars()["Target"].to_list()
+        ['98%', '95%']
     """
     found = gather_evidence([Path(item) for item in folders], options or Options())
     return ShowResult(tuple(map(essentials, found)))

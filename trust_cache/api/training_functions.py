@@ -95,11 +95,12 @@ def fit_heads(
     same seed gives the same scores, byte for byte, on any number of threads. `views` limits training to the
     first augmented views, `folds` reuses a folds.csv.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "small.zarr", cases=200, views=1)
-    >>> run = tc.fit_heads(cache, "run", configurations=["ce", "closed-loop"], epochs=2)
-    >>> run.to_polars().columns
-    ['Configuration', 'Case AUROC', 'Image AUROC', 'τ of the last epoch, by fold']
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "small.zarr", cases=200, views=1)
+        >>> run = tc.fit_heads(cache, "run", configurations=["ce", "closed-loop"], epochs=2)
+        >>> run.to_polars().columns
+        ['Configuration', 'Case AUROC', 'Image AUROC', 'τ of the last epoch, by fold']
     """
     options: dict[str, Any] = {
         "epochs": epochs, "seed": seed, "views": views, "folds": folds, "repeats": repeats,
@@ -155,12 +156,13 @@ def external(
     come from a search subset of the test cache, bounds from the rest. `training` are the arguments of
     `fit_heads`: epochs, views, threads, low_memory, resume, overwrite, on_epoch, on_shard.
 
-    >>> import trust_cache as tc
-    >>> train = tc.simulate("rsna", "train.zarr", cases=200, views=1)
-    >>> test = tc.simulate("nlbs", "test.zarr", cases=400, views=0)
-    >>> found = tc.external(train, test, "external", epochs=2)
-    >>> found.certified.name
-    'certified'
+    Examples:
+        >>> import trust_cache as tc
+        >>> train = tc.simulate("rsna", "train.zarr", cases=200, views=1)
+        >>> test = tc.simulate("nlbs", "test.zarr", cases=400, views=0)
+        >>> found = tc.external(train, test, "external", epochs=2)
+        >>> found.certified.name
+        'certified'
     """
     terms = CertifySettings(
         targets=tuple(targets), delta=delta, seed=seed, rule=rule, by=by, prevalence=prevalence,
@@ -233,11 +235,12 @@ def sweep(
     (`"lr=1e-5..1e-3:log:5"`). `random` draws that many settings from the grid. A sweep that is already in
     `out` is extended.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "swept.zarr", cases=300, views=1)
-    >>> found = tc.sweep(cache, "sweep", {"margin": [0.05, 0.1]}, epochs=2)
-    >>> found.counts.settings
-    2
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "swept.zarr", cases=300, views=1)
+        >>> found = tc.sweep(cache, "sweep", {"margin": [0.05, 0.1]}, epochs=2)
+        >>> found.counts.settings
+        2
     """
     words = (
         [f"{name}={','.join(map(str, values))}" for name, values in grid.items()]
@@ -259,13 +262,14 @@ def trajectories(
 ) -> "alt.TopLevelMixin":
     """Draw tau and the score quantiles of each class by epoch; with `out`, also write the figure.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "drawn.zarr", cases=200, views=1)
-    >>> run = tc.fit_heads(cache, "drawn", configurations=["closed-loop"], epochs=2)
-    >>> type(tc.trajectories("drawn", "drawn.svg")).__name__
-    'ConcatChart'
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "drawn.zarr", cases=200, views=1)
+        >>> run = tc.fit_heads(cache, "drawn", configurations=["closed-loop"], epochs=2)
+        >>> type(tc.trajectories("drawn", "drawn.svg")).__name__
+        'ConcatChart'
     """
-    from trust_cache.figures.chart_style import require_chart_name, save_chart
+    from trust_cache.figures.chart_style import require_chart_name, save_chart, with_rows
     from trust_cache.figures.training_figures import trajectory_chart
 
     if out is not None:
@@ -274,4 +278,4 @@ def trajectories(
     chart = trajectory_chart(folder.trajectories(), folder.thresholds(), configurations)
     if out is not None:
         save_chart(chart, Path(out))
-    return chart
+    return with_rows(chart)

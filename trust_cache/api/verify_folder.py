@@ -82,11 +82,12 @@ def verify(
     `artefact` is a file of certificates/, or any folder, cache or worklist that a command wrote. A run is
     followed to its cache, and a cache to its pictures. A certificate needs its `scores`.
 
-    >>> import trust_cache as tc
-    >>> cache = tc.simulate("nlbs", "followed.zarr", cases=300, views=1)
-    >>> run = tc.fit_heads(cache, "followed", configurations=["ce"], epochs=2)
-    >>> tc.verify("followed").holds
-    True
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "followed.zarr", cases=300, views=1)
+        >>> run = tc.fit_heads(cache, "followed", configurations=["ce"], epochs=2)
+        >>> tc.verify("followed").holds
+        True
     """
     place, given = Path(artefact), None if scores is None else Path(scores)
     if place.suffix != ".json":

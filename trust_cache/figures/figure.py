@@ -16,6 +16,7 @@ from trust_cache.figures.chart_style import (
     render_spec,
     scale_of,
     spec_of,
+    with_rows,
 )
 
 WIDE, NARROW = 640, 300  # points; on the page a panel takes the available width
@@ -99,7 +100,7 @@ def styled_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 def draw(figure: Figure) -> alt.TopLevelMixin:
     """Return a figure as one chart in the common style, as on paper."""
-    return finish(_side_by_side(figure) if figure.paper is None else figure.paper())
+    return with_rows(finish(_side_by_side(figure) if figure.paper is None else figure.paper()))
 
 
 def figure_files(figure: Figure, stem: str) -> dict[str, bytes]:
