@@ -44,8 +44,8 @@ docs: setup
 
 # The figures and tables of the pages, again: minutes, and hours if nothing is there.
 figures: setup
-	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md
-	$(BIN)/python docs/make_coverage_tables.py --page docs/statistics.md
+	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md docs/choosing.md
+	$(BIN)/python docs/make_coverage_tables.py --page docs/coverage.md
 	$(BIN)/python docs/make_comparison_figures.py --page docs/comparison.md
 	$(BIN)/python docs/simulate_training_noise.py --page docs/comparison.md
 	$(BIN)/python docs/rivals_numbers.py

@@ -100,7 +100,7 @@ def settings_page() -> str:
     """Return every setting with its default and the comment beside it."""
     parts = [
         "# Settings and defaults",
-        "Made from the code. Options of the command line have the same names, with hyphens instead of underscores.",
+        "Made from the code. Options of the command line have the same names, with hyphens for underscores.",
     ]
     for title, module, names in SETTINGS:
         parts.append(f"## {title}")
