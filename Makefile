@@ -50,6 +50,7 @@ figures: setup
 	$(BIN)/python docs/simulate_training_noise.py --page docs/comparison.md
 	$(BIN)/python docs/rivals_numbers.py
 	$(BIN)/python docs/simulate_scale.py
+	$(BIN)/python docs/make_report_picture.py
 
 # What a release uploads: the source archive and the wheel, checked.
 dist: setup
