@@ -51,6 +51,7 @@ figures: setup
 	$(BIN)/python docs/rivals_numbers.py
 	$(BIN)/python docs/simulate_scale.py
 	$(BIN)/python docs/make_report_picture.py
+	$(BIN)/python docs/refresh_notebooks.py
 
 # What a release uploads: the source archive and the wheel, checked.
 dist: setup

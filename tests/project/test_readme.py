@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.project.examples import command_names
-from tests.project.pages import README, ROOT, blocks, run_python, section
+from tests.project.pages import DOCS, README, ROOT, blocks, run_python, section
 
 TEXT = README.read_text(encoding="utf-8")
 SCREEN = 40  # lines
@@ -59,9 +59,12 @@ def test_words_are_explained_where_they_first_appear() -> None:
 
 
 def test_one_set_of_folder_names() -> None:
-    """Also on the pages of the site."""
-    named = set(re.findall(r"--out ([a-z-]+)/", TEXT))
-    assert named == {"png", "run", "certified", "external", "sweep", "compare"}
+    """In the README, and in the guides, which also make synthetic images, rivals and a model."""
+    folders = {"png", "run", "certified", "external", "sweep", "compare"}
+    assert set(re.findall(r"--out ([a-z-]+)/", TEXT)) == folders
+    guides = [DOCS / "getting-started.md", *(DOCS / "guides").glob("*.md")]
+    named = {name for page in guides for name in re.findall(r"--out ([a-z-]+)/", page.read_text())}
+    assert named <= folders | {"synthetic", "rivals", "model"}
 
 
 def test_make_targets_exist() -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from trust_cache.figures.figure import Figure
 
 TARGETS = (0.98, 0.95)
+# Of a point's columns, those that a notebook shows.
+SHOWN = (
+    "configuration", "target", "tau", "cases", "dismissed", "positives_dismissed", "bound", "status",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +42,9 @@ class CertifyResult(PlottedResult, Certification):
     def to_polars(self) -> pl.DataFrame:
         """Return one row per point, with the columns of points.csv."""
         return point_table(self.points)
+
+    def _shown(self) -> pl.DataFrame:
+        return self.to_polars().select(SHOWN)
 
     def _lines(self) -> Iterator[str]:
         cohort = self.cohort

@@ -32,10 +32,16 @@ class Result:
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return the same table for pandas, which must be installed."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise InputError("pandas is not installed: pip install pandas, or use to_polars()") from error
         table = self.to_polars()
         return pd.DataFrame({name: table[name].to_list() for name in table.columns})
+
+    def _shown(self) -> pl.DataFrame:
+        """Return the part of the table that a notebook shows."""
+        return self.to_polars()
 
     def _lines(self) -> Iterator[str]:
         """Describe the result: a title, then a line for each thing worth reading."""
@@ -50,7 +56,7 @@ class Result:
         title, *lines = map(html.escape, repr(self).split("\n  "))
         items = "".join(f"<li>{line}</li>" for line in lines)
         shown = f"<ul>{items}</ul>" if items else ""
-        return f"<div><b>{title}</b>{shown}{self.to_polars()._repr_html_()}</div>"
+        return f"<div><b>{title}</b>{shown}{self._shown()._repr_html_()}</div>"
 
 
 class PlottedResult(Result):

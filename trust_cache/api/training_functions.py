@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from trust_cache.api.certificate_functions import TARGETS, describe_point, point_table
+from trust_cache.api.certificate_functions import SHOWN, TARGETS, describe_point, point_table
 from trust_cache.api.result import PlottedResult, lifted
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
@@ -117,6 +117,9 @@ class ExternalResult(PlottedResult, External):
     def to_polars(self) -> pl.DataFrame:
         """Return one row per point, with the columns of points.csv."""
         return point_table(self.certification.points)
+
+    def _shown(self) -> pl.DataFrame:
+        return self.to_polars().select(SHOWN)
 
     def _lines(self) -> Iterator[str]:
         cohort = self.certification.cohort
