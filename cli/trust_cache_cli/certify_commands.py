@@ -23,9 +23,10 @@ from trust_cache_cli.options import (
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
+    from trust_cache.api.certificate_functions import CertifyResult
+    from trust_cache.api.clinic_functions import ModelCertifyResult
     from trust_cache.certificate.certification import Certification
     from trust_cache.certificate.plan import Need, Reach, RuleOutlook
-    from trust_cache.clinic.certify_model import ModelCertification
 
 
 DISAGREES = 1
@@ -87,30 +88,26 @@ def certify(
     cases, and the default target is the model's own. With --attach, the exit code is 1 if there was nothing
     to attach.
     """
-    from trust_cache.base.files import refuse_unknown
-    from trust_cache.certificate.attempts import record_attempt
-    from trust_cache.certificate.certified_folder import OWN, as_document, write_certification
-    from trust_cache.certificate.certify import certify as certify_scores
+    from trust_cache.certificate.certified_folder import as_document
 
-    made = None
+    made: ModelCertifyResult | None = None
+    certification: CertifyResult
     with bar("resplits", terms.resplits) as resplits:
         options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
         targets = options.pop("target")
         if model is not None or cache is not None or attach or key is not None:
             options |= {"targets": targets, "attach": attach, "key": key}
-            made = _certify_model(scores, model, cache, out, options)
-            certification, kept = made.certification, made.kept
+            certification = made = _certify_model(scores, model, cache, out, options)
         elif scores is None:
             raise InputError(
                 "expected scores (a CSV file or run folder), or --model with --cache, found none"
             )
         else:
-            refuse_unknown(out, own=OWN)
+            from trust_cache.api.certificate_functions import certify as certify_scores
+
             options["protocol"] = options["protocol"] or "paper"
-            certification = certify_scores(scores, targets=tuple(targets or TARGETS), **options)
-            certification = record_attempt(certification, scores)
-            kept = write_certification(certification, out)
-    note_kept(out, kept)
+            certification = certify_scores(scores, out, targets=tuple(targets or TARGETS), **options)
+    note_kept(out, certification.kept)
     warn(certification.warnings)
     if json:
         show_json(as_document(certification))
@@ -126,8 +123,8 @@ def _certify_model(
     cache: str | None,
     out: Path,
     options: dict[str, Any],
-) -> "ModelCertification":
-    from trust_cache.clinic.certify_model import certify_model
+) -> "ModelCertifyResult":
+    from trust_cache.api.clinic_functions import certify_model
 
     if scores is not None or model is None or cache is None:
         raise InputError(
@@ -136,7 +133,7 @@ def _certify_model(
     return certify_model(model, cache, out, **options)
 
 
-def _say_attached(made: "ModelCertification", model: Path | None) -> None:
+def _say_attached(made: "ModelCertifyResult", model: Path | None) -> None:
     if not made.attached:
         note(f"{model} is unchanged, the certificate was not attached: {made.not_attached}")
         raise typer.Exit(NOT_ATTACHED)
@@ -184,42 +181,25 @@ def verify(
     Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
     cache, and a cache to its pictures.
     """
-    if artefact.suffix != ".json":
-        _verify_folder(artefact, scores, json=json)
-        return
-    if scores is None:
-        raise InputError(f"{artefact}: expected the scores that it certifies; give them with --scores")
+    from trust_cache.api.verify_folder import verify as verify_artefact
     from trust_cache.certificate.verify import as_document
-    from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(artefact, scores, split, patient=patient)
-    if json:
-        show_json(as_document(verification))
-    elif verification.holds:
-        say(f"{artefact} agrees with these scores and this split.", style="green")
+    found = verify_artefact(artefact, scores, split, patient=patient)
+    if json and found.verification is not None:
+        show_json(as_document(found.verification))
+    elif json:
+        show_json([asdict(link) for link in found.links])
     else:
-        title = f"{artefact} does not agree with these scores and this split:"
-        show_list(title, (str(item) for item in verification.disagreements))
-    if not verification.holds:
-        raise typer.Exit(DISAGREES)
-
-
-def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
-    """Print each link of a folder's chain with its mismatches."""
-    from trust_cache.api.verify_folder import verify_folder
-
-    links = verify_folder(folder, scores)
-    if json:
-        show_json([asdict(link) for link in links])
-    else:
-        for link in links:
+        with_what = "its record" if found.verification is None else "these scores and this split"
+        for link in found.links:
             for text in link.notes:
                 note(text)
+            place = link.place if found.verification is not None else f"{link.place} ({link.kind})"
             if link.mismatches:
-                show_list(f"{link.place} ({link.kind}) does not agree with its record:", link.mismatches)
+                show_list(f"{place} does not agree with {with_what}:", link.mismatches)
             else:
-                say(f"{link.place} ({link.kind}) agrees with its record.", style="green")
-    if any(link.mismatches for link in links):
+                say(f"{place} agrees with {with_what}.", style="green")
+    if not found.holds:
         raise typer.Exit(DISAGREES)
 
 
@@ -242,25 +222,16 @@ def plan(
 
     Give either --bound and --dismissal (and --misses), or --cases and --positives.
     """
-    from trust_cache.certificate.plan import DISMISSALS, plan_cases, plan_reach
+    from trust_cache.api.certificate_functions import plan as plan_cohort
 
-    if cases is not None and positives is not None and bound is None and misses is None:
-        reach = plan_reach(
-            cases=cases,
-            positives=positives,
-            targets=tuple(target or TARGETS),
-            delta=delta,
-            dismissals=DISMISSALS if dismissal is None else (dismissal,),
-        )
-        show_json(asdict(reach)) if json else _show_reach(reach)
-    elif bound is not None and dismissal is not None and (cases, positives, target) == (None,) * 3:
-        need = plan_cases(bound=bound, dismissal=dismissal, misses=misses or 0, delta=delta)
-        show_json(asdict(need)) if json else _show_need(need)
-    else:
-        raise InputError(
-            "plan: expected either --bound and --dismissal (with --misses), or --cases and --positives"
-            " (with --target and --dismissal)"
-        )
+    found = plan_cohort(
+        bound=bound, dismissal=dismissal, misses=misses, cases=cases, positives=positives, targets=target,
+        delta=delta,
+    )  # fmt: skip
+    if found.reach is not None:
+        show_json(asdict(found.reach)) if json else _show_reach(found.reach)
+    elif found.need is not None:
+        show_json(asdict(found.need)) if json else _show_need(found.need)
 
 
 def _show_need(need: "Need") -> None:

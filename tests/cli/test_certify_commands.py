@@ -122,7 +122,7 @@ def test_too_little_memory_says_what_to_do(
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("trust_cache.certificate.certify.certify", full)
+    monkeypatch.setattr("trust_cache.api.certificate_functions.certify_scores", full)
     done = run("certify", scores_file(), "--out", tmp_path / "out")
     assert done.code == 3
     assert "not enough memory" in done.err

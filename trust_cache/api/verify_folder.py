@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
+from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
 from trust_cache.cache.cache_reader import Cache, open_cache
@@ -15,7 +18,8 @@ from trust_cache.cache.extract.extraction_record import read_record
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.certificate.certified_folder import POINTS, SPLIT
 from trust_cache.certificate.evidence import Options, gather
-from trust_cache.certificate.verify import verify
+from trust_cache.certificate.verify import Verification
+from trust_cache.certificate.verify import verify as verify_certificate
 from trust_cache.clinic.model_folder import RECORD as MODEL
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.worklist import read_worklist
@@ -23,6 +27,7 @@ from trust_cache.heads.run_folder import RECORD as RUN
 from trust_cache.heads.run_folder import SCORES, RunFolder
 from trust_cache.images.picture_folder import RECORD as PICTURES
 from trust_cache.images.picture_folder import expected_pictures, folder_of, picture_problems
+from trust_cache.manifest.cases import PATIENT
 from trust_cache.studies.compare.compare_folder import COMPARE, changed_files, read_comparison
 from trust_cache.studies.sweep.sweep_folder import NAME as SWEEP
 from trust_cache.studies.sweep.sweep_folder import read_sweep
@@ -38,6 +43,60 @@ class ChainLink:
     place: str
     mismatches: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class VerifyResult(Result):
+    """What was compared, link by link; for a certificate also the disagreement of each field."""
+
+    links: tuple[ChainLink, ...]
+    verification: Verification | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything agrees."""
+        return not any(link.mismatches for link in self.links)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per mismatch."""
+        rows = [(link.kind, link.place, text) for link in self.links for text in link.mismatches]
+        names = dict.fromkeys(("kind", "place", "mismatch"), pl.String)
+        return pl.DataFrame(rows, schema=names, orient="row")
+
+    def _lines(self) -> Iterator[str]:
+        yield "Everything agrees" if self.holds else "Not everything agrees"
+        for link in self.links:
+            yield f"{link.place} ({link.kind}): {len(link.mismatches) or 'no'} mismatches"
+            yield from link.mismatches
+
+
+def verify(
+    artefact: Path | str,
+    scores: Path | str | None = None,
+    split: Path | str | None = None,
+    *,
+    patient: str = PATIENT,
+) -> VerifyResult:
+    """Recompute a certificate from its scores and split, or compare a folder with its records.
+
+    `artefact` is a file of certificates/, or any folder, cache or worklist that a command wrote. A run is
+    followed to its cache, and a cache to its pictures. A certificate needs its `scores`.
+
+    Examples:
+        >>> import trust_cache as tc
+        >>> cache = tc.simulate("nlbs", "followed.zarr", cases=300, views=1)
+        >>> run = tc.fit_heads(cache, "followed", configurations=["ce"], epochs=2)
+        >>> tc.verify("followed").holds
+        True
+    """
+    place, given = Path(artefact), None if scores is None else Path(scores)
+    if place.suffix != ".json":
+        return VerifyResult(verify_folder(artefact, given))
+    if given is None:
+        raise InputError(f"{place}: expected the scores that it certifies; give them with --scores")
+    found = verify_certificate(place, given, None if split is None else Path(split), patient=patient)
+    mismatches = tuple(map(str, found.disagreements))
+    return VerifyResult((ChainLink("certificate", str(place), mismatches),), found)
 
 
 def verify_folder(place: Path | str, scores: Path | None = None) -> tuple[ChainLink, ...]:
@@ -164,7 +223,7 @@ def _walk_sweep(place: str) -> Iterator[ChainLink]:
     folder, problems = Path(place), []
     try:
         for winner in read_sweep(folder).winners.values():
-            found = verify(folder / winner.certificate, folder / winner.scores, folder / SPLIT)
+            found = verify_certificate(folder / winner.certificate, folder / winner.scores, folder / SPLIT)
             problems += [f"{found.certificate}: {item}" for item in found.disagreements]
     except InputError as error:
         problems.append(str(error))

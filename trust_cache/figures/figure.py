@@ -16,6 +16,7 @@ from trust_cache.figures.chart_style import (
     render_spec,
     scale_of,
     spec_of,
+    with_rows,
 )
 
 WIDE, NARROW = 640, 300  # points; on the page a panel takes the available width
@@ -95,6 +96,11 @@ def styled_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     spec = spec_of(finish(chart))
     spec["config"] = spec["config"] | {"aria": False}
     return spec
+
+
+def draw(figure: Figure) -> alt.TopLevelMixin:
+    """Return a figure as one chart in the common style, as on paper."""
+    return with_rows(finish(_side_by_side(figure) if figure.paper is None else figure.paper()))
 
 
 def figure_files(figure: Figure, stem: str) -> dict[str, bytes]:

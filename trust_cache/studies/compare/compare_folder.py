@@ -68,7 +68,7 @@ def render(comparison: Comparison) -> dict[str, bytes]:
     listed = {INCOMPLETE: write_rows(_INCOMPLETE_COLUMNS, incomplete, neutral=True)} if incomplete else {}
     return listed | {
         COMPARE: sealed_bytes(comparison.as_document()),
-        "compare.csv": write_rows(CSV_COLUMNS, (_row(comparison, item) for item in comparison.contrasts)),
+        "compare.csv": write_rows(CSV_COLUMNS, contrast_rows(comparison)),
         AUROCS: write_rows(
             AUROC_COLUMNS, (_auroc_row(comparison, item) for item in comparison.auroc_contrasts)
         ),
@@ -103,6 +103,11 @@ def draw_comparison(comparison: Comparison) -> Figure:
             for item in comparison.contrasts
         ]
     )
+
+
+def contrast_rows(comparison: Comparison) -> list[dict[str, object]]:
+    """Return the rows of compare.csv, one per comparison."""
+    return [_row(comparison, item) for item in comparison.contrasts]
 
 
 def _row(comparison: Comparison, item: Contrast) -> dict[str, object]:
