@@ -67,6 +67,20 @@ def test_a_secret_in_a_missing_place_is_hidden_by_every_command(run: Run) -> Non
         assert "***" in done.err or "***" in done.out, words
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        [SENTINEL],
+        ["certify", "scores.csv", "--out", "out", "--target", SENTINEL],
+        ["certify", "scores.csv", f"--{SENTINEL}"],
+        ["cache", SENTINEL],
+        ["plan", SENTINEL, SENTINEL],
+    ],
+)
+def test_a_secret_among_the_words_of_wrong_use_is_hidden(run: Run, words: list[str]) -> None:
+    assert run(*words).code == 2
+
+
 def test_credentials_in_a_cell_reach_no_file(run: Run, folder: Path) -> None:
     cells = f"image_id,case_id,label,laterality,projection,path\na,1,0,L,CC,{URL}\nb,2,1,R,CC,b.dcm\n"
     source = folder.parent / f"{folder.name}-source"

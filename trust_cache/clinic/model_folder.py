@@ -21,7 +21,7 @@ from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_scoring import DIGEST_BYTES, TrainedOn
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import Protocol
-from trust_cache.studies.image_sketches import NUMBERS, ImageSketches
+from trust_cache.studies.image_sketches import LEAST, MOST, NUMBERS, ImageSketches
 
 SCHEMA = 1
 RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
@@ -190,13 +190,25 @@ def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
 
 
 def _trained_on_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> TrainedOn:
+    """Return what a head was trained on; refuse arrays that could not recognise it."""
+    found = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
+    counts = {name: array.shape[:1] for name, array in arrays.items()}
+    if found != {
+        "cases": ("uint8", (*counts["cases"], DIGEST_BYTES)),
+        "key_check": ("uint8", (DIGEST_BYTES if arrays["cases"].size else 0,)),
+        "centre": ("float32", (dim,)),
+        "scale": ("float64", (2,)),
+        "codes": ("int16", (*counts["codes"], NUMBERS)),
+    }:
+        raise InputError(f"{TRAINED_ON}: expected sketches of {dim} features, found {found}")
     spread, same_to = arrays["scale"].tolist()
-    centre, codes, cases = arrays["centre"], arrays["codes"], arrays["cases"]
-    shapes = (centre.shape, codes.shape[1:], cases.shape[1:])
-    if shapes != ((dim,), (NUMBERS,), (DIGEST_BYTES,)):
-        raise InputError(f"{TRAINED_ON}: expected sketches of {dim} features, found arrays of {shapes}")
-    sketches = ImageSketches(centre, spread, same_to, codes)
-    return TrainedOn(sketches, frozenset(map(bytes, cases)), bytes(arrays["key_check"]))
+    if not (np.isfinite(arrays["centre"]).all() and 0 <= spread < np.inf and LEAST <= same_to <= MOST):
+        raise InputError(
+            f"{TRAINED_ON}: expected a finite centre, a spread and a limit of {LEAST} to {MOST}, found a"
+            f" spread of {spread} and a limit of {same_to}"
+        )
+    sketches = ImageSketches(arrays["centre"], spread, same_to, arrays["codes"])
+    return TrainedOn(sketches, frozenset(map(bytes, arrays["cases"])), bytes(arrays["key_check"]))
 
 
 def read_model(folder: Path) -> StoredModel:

@@ -19,12 +19,9 @@ Positions = NDArray[np.int64]
 
 NUMBERS = 64
 FEWEST_DIMS = 16  # with fewer features two images may agree by chance
-LEAST, SHARE, MOST = (
-    0.01,
-    0.25,
-    0.2,
-)  # of the spread; of the usual distance to the nearest other; of the spread
-_UNIT = 1000  # steps per spread of the training images
+LEAST, MOST = 0.01, 0.2  # limits of how close a copy comes, in spreads of the training images
+SHARE = 0.25  # of the usual distance to the nearest other image; 0.13 were seen after bfloat16
+_UNIT = 1000  # steps per spread
 _SEED = 20  # of the projections: part of the format of model folders
 _BLOCK = 1024  # images at a time: blocks of distances stay below 30 MB
 _BLOCK_KNOWN = 8192
