@@ -1,5 +1,6 @@
 """MkDocs hooks: the pages of the site that are made from the code, the notebooks and files at the top.
 
+- commands.md from the command line
 - settings.md from the dataclasses, with the defaults and the comments beside them
 - api/*.md from the public names of `trust_cache`, for mkdocstrings
 - notebooks/*.md from the notebooks with their stored outputs
@@ -11,15 +12,18 @@ import inspect
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import trust_cache
+from trust_cache_cli.main import app
 
 ROOT = Path(__file__).parents[1]
 COPIED = {
@@ -55,12 +59,14 @@ API = {
         ("statistics.bounds", "statistics.thresholds", "heads.closed_loop"),
     ),
 }
+_EVERYWHERE = {"help", "verbose", "log"}
 RESULT = "::: trust_cache.api.result\n    options:\n      members: [Result, PlottedResult]\n"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     made = {target: (ROOT / source).read_text(encoding="utf-8") for target, source in COPIED.items()}
+    made["commands.md"] = commands_page()
     made["settings.md"] = settings_page()
     made |= {f"api/{name}.md": text for name, text in api_pages().items()}
     for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
@@ -94,6 +100,38 @@ def on_post_template(output_content: str, *, template_name: str, config: MkDocsC
 
 def _up(page: Page) -> str:
     return "../" * page.file.src_uri.count("/")
+
+
+def commands_page() -> str:
+    """Return every command with its help, its options and its examples."""
+    parts = ["# Commands", "Made from the code; `trust-cache COMMAND --help` prints the same."]
+    for name, command in _commands(typer.main.get_command(app)):
+        texts = [line.strip() for line in (command.epilog or "").splitlines()]
+        examples = [line for line in texts if line.startswith("trust-cache ")]
+        rows = [_option_row(parameter) for parameter in command.params if parameter.name not in _EVERYWHERE]
+        table = "\n".join(["| option | meaning |", "|---|---|", *rows])
+        console = "```console\n" + "\n".join(examples) + "\n```"
+        parts += [f"## {name}", inspect.cleandoc(command.help or ""), console, table]
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def _option_row(parameter: Any) -> str:
+    words = ", ".join(name for name in parameter.opts if name.startswith("--"))
+    value = "" if getattr(parameter, "is_flag", False) else parameter.metavar or parameter.name.upper()
+    shown = f"{words} {value}".strip()
+    default = parameter.default
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    said = f" [{default}]" if plain and words else ""
+    text = f"{parameter.help or ''}{said}".replace("|", "&#124;")
+    return f"| `{shown.replace('|', '/')}` | {text} |"
 
 
 def settings_page() -> str:

@@ -79,6 +79,28 @@ def test_the_promised_signatures() -> None:
         assert {name: parameters[name].default for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("certify", "certificate.certify.certify"),
+        ("fit_heads", "heads.fit.fit_heads"),
+        ("sweep", "studies.sweep.sweep.sweep"),
+        ("compare", "studies.compare.compare.compare"),
+        ("build_manifest", "manifest.build_manifest.build_manifest"),
+        ("simulate", "synthetic.feature_cohort.simulate_cache"),
+        ("export_model", "clinic.export_model.export_model"),
+        ("monitor", "clinic.monitor.monitor"),
+    ],
+)
+def test_defaults_are_those_of_the_library(name: str, library: str) -> None:
+    module, _, function = f"trust_cache.{library}".rpartition(".")
+    theirs = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    ours = inspect.signature(getattr(tc, name)).parameters
+    shared = [key for key in ours if key in theirs and not callable(ours[key].default)]
+    assert len(shared) >= 3
+    assert [ours[key].default for key in shared] == [theirs[key].default for key in shared]
+
+
 def as_kind(table: pl.DataFrame, kind: str) -> Any:
     columns = table.to_dict(as_series=False)
     return {

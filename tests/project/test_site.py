@@ -51,6 +51,15 @@ def test_settings_have_the_defaults_of_the_code(script: ModuleType) -> None:
     assert "| `weights` | `str` | required | a file, or the word `random` |" in page
 
 
+def test_commands_have_their_options_and_defaults(script: ModuleType) -> None:
+    page = script.commands_page()
+    assert [line[3:] for line in page.splitlines() if line.startswith("## cache")] == [
+        "cache info", "cache verify", "cache convert", "cache subset", "cache import"
+    ]  # fmt: skip
+    assert "| `--epochs EPOCHS` | Epochs of training. [20] |" in page
+    assert "trust-cache certify scores.csv --out certified/" in page
+
+
 def test_every_public_name_has_a_place_in_the_reference(script: ModuleType) -> None:
     pages = script.api_pages()
     assert "::: trust_cache.api.certificate_functions.certify\n" in pages["certificates"]

@@ -97,7 +97,7 @@ def certify(
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
 
     `scores` is a data frame or a CSV file with case_id, label and score, one row per image or case, or a run
-    folder. With `out` the certified folder is written and, for a file or folder of scores, the attempt is
+    folder; ids are texts, with their leading zeros. With `out` the certified folder is written and, for a file or folder of scores, the attempt is
     recorded beside it. `targets` are recalls, `delta` is one minus the confidence, `limit` the largest bound
     that counts as certified (default: the prevalence), `split` a split.csv to reuse. `advance` is called
     after each resplit.
