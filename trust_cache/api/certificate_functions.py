@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from trust_cache.api.result import Frame, PlottedResult, Result, as_polars, lifted, shown_files
+from trust_cache.api.result import Frame, PlottedResult, as_polars, lifted, shown_files
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.base.text_tables import confidence, percent, whole_percent
@@ -97,10 +97,10 @@ def certify(
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
 
     `scores` is a data frame or a CSV file with case_id, label and score, one row per image or case, or a run
-    folder; ids are texts, with their leading zeros. With `out` the certified folder is written and, for a file or folder of scores, the attempt is
-    recorded beside it. `targets` are recalls, `delta` is one minus the confidence, `limit` the largest bound
-    that counts as certified (default: the prevalence), `split` a split.csv to reuse. `advance` is called
-    after each resplit.
+    folder; ids are texts, with their leading zeros. With `out` the certified folder is written and, for a
+    file or folder of scores, the attempt is recorded beside it. `targets` are recalls, `delta` is one minus
+    the confidence, `limit` the largest bound that counts as certified (default: the prevalence), `split` a
+    split.csv to reuse. `advance` is called after each resplit.
 
     Examples:
         >>> import polars as pl, trust_cache as tc
@@ -132,7 +132,7 @@ def certify(
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult(Result):
+class PlanResult(PlottedResult):
     """What a bound needs (`need`), or what a cohort can reach (`reach`)."""
 
     need: Need | None = None
@@ -159,6 +159,15 @@ class PlanResult(Result):
             for row in reach.targets:
                 chance = percent(row.rules[0].chance_met, 0)
                 yield f"{whole_percent(row.target)} recall on evaluation in {chance} of all splits"
+
+    def _figure(self) -> "Figure":
+        from trust_cache.figures.plan_figures import reach_figure
+
+        if self.reach is None:
+            raise InputError(
+                "expected the plan of a cohort (cases, positives) to draw, found that of a bound"
+            )
+        return reach_figure(self.reach)
 
 
 def plan(
