@@ -154,12 +154,15 @@ def show_certification(certification: "Certification", out: Path) -> None:
     app,
     "verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv",
     "verify run/",
+    "verify certified/ --scores run/",
+    "verify cache.zarr --json",
 )
 def verify(
     artefact: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A file of certified/certificates/, or any folder, cache or worklist that a command wrote."
+            help="A file of certified/certificates/, or any folder, cache, worklist or history that a command"
+            " wrote; the cache may be a URL."
         ),
     ],
     scores: Annotated[
@@ -168,25 +171,30 @@ def verify(
     ] = None,
     split: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
+        typer.Option(metavar="FILE", help="The split of a certificate. [split.csv of its folder]"),
     ] = None,
     patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
-    """Recompute a certificate from its scores and split, or compare a folder with its records.
+    """Recompute a certificate from its scores and split, or compare an artefact with its records.
 
-    Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
-    cache, and a cache to its pictures.
+    Lists the fields, files, rows and images that do not agree; the exit code is then 1. A certified folder is
+    followed to its run, a run to its cache, and a cache to its pictures. A worklist is compared with
+    NAME.record.json beside it. A report is a page to read: verify what it was made from.
     """
-    if artefact.suffix != ".json":
-        _verify_folder(artefact, scores, json=json)
+    from trust_cache.api.verify_folder import CERTIFICATE, kind_of
+
+    if kind_of(artefact) != CERTIFICATE:
+        if split is not None:
+            raise InputError(f"{artefact}: expected --split for a certificate only")
+        _verify_folder(artefact, scores, patient, json=json)
         return
     if scores is None:
         raise InputError(f"{artefact}: expected the scores that it certifies; give them with --scores")
     from trust_cache.certificate.verify import as_document
     from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(artefact, scores, split, patient=patient)
+    verification = verify_certificate(Path(artefact), scores, split, patient=patient)
     if json:
         show_json(as_document(verification))
     elif verification.holds:
@@ -198,11 +206,11 @@ def verify(
         raise typer.Exit(DISAGREES)
 
 
-def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
-    """Print each link of a folder's chain with its mismatches."""
+def _verify_folder(artefact: str, scores: Path | None, patient: str, *, json: bool) -> None:
+    """Print each link of an artefact's chain with its mismatches."""
     from trust_cache.api.verify_folder import verify_folder
 
-    links = verify_folder(folder, scores)
+    links = verify_folder(artefact, scores, patient=patient)
     if json:
         show_json([asdict(link) for link in links])
     else:
