@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
+from trust_cache.base.documents import unseal
 
 WriteScores = Callable[..., Path]
 COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]

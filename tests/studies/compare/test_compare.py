@@ -23,6 +23,7 @@ from trust_cache.statistics.thresholds import select_threshold
 from trust_cache.studies.compare.compare import choose_reference, compare
 from trust_cache.studies.compare.compare_folder import (
     AUROC_COLUMNS,
+    COMPARE,
     CSV_COLUMNS,
     INCOMPLETE,
     OWN,
