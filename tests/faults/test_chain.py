@@ -96,6 +96,9 @@ STEPS = {
         (),
         80,
     ),
+    "certify scores.csv": Step(
+        ("certify", "run/scores.csv", "--out", "new", *TARGET), ("run",), ("new",), ("run.attempts.json",), 30
+    ),
     "compare": Step(("compare", "run", "--out", "new", *TARGET, *QUICK), ("run",), ("new",), (), 30),
     "report": Step(
         ("report", "run", "certified", "compare", "--out", "page.html"),
