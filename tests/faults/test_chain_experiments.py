@@ -153,12 +153,15 @@ def test_an_edited_certificate_is_not_offered_by_the_report(work: Path) -> None:
 
 
 def test_fewer_compared_with_a_matching_bound(work: Path) -> None:
-    path = work / "certified" / "certificates" / "fast@0.9.json"
+    assert call("certify", "run", "--out", "new", "--target", 0.9, "--target", 0.8).code == 0
+    path = work / "new" / "certificates" / "fast@0.9.json"
     document = json.loads(path.read_text())
-    assert document["compared"] == 2
-    corrected = float(clopper_pearson_upper(document["positives_dismissed"], document["dismissed"], 0.01))
-    path.write_text(json.dumps(document | {"compared": 1, "bound_corrected": corrected}))
+    assert document["compared"] == 4
+    counts = document["positives_dismissed"], document["dismissed"]
+    lower = {"compared": 2, "bound_corrected": float(clopper_pearson_upper(*counts, 0.01 / 2))}
+    path.write_text(json.dumps(document | lower))
     refused("verify", path, "--scores", "run", said="compared")
+    refused("report", "run", "new", "--out", "page.html", said="compared is 2")
 
 
 def test_a_second_seed_before_attaching_is_in_the_certificate(work: Path) -> None:

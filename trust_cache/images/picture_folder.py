@@ -24,7 +24,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from trust_cache.base.csv_tables import restore, write_rows
-from trust_cache.base.digests import bytes_blake3
+from trust_cache.base.digests import bytes_blake3, digests_of
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current
@@ -152,7 +152,7 @@ class PictureFolder:
             self.record,
             decoders=dict(sorted(Counter(picture.decoder for picture in made).items())),
             finished=True,
-            files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+            files=digests_of(files),
         )
         self._write_record(record)
         left = list_names(self.place)
