@@ -27,7 +27,7 @@ from trust_cache.base.csv_tables import restore, write_rows
 from trust_cache.base.digests import bytes_blake3, digests_of
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_current
+from trust_cache.base.files import PARTIAL, refuse_current
 from trust_cache.base.places import is_url, join, list_names, read_bytes, remove_file, write_bytes
 from trust_cache.base.versions import versions_of
 from trust_cache.images.image_failures import (
@@ -157,7 +157,8 @@ class PictureFolder:
         self._write_record(record)
         left = list_names(self.place)
         stale = left & {png_name(image) for image in failed}  # of a file that could be read before
-        for name in (*_notes(left), *stale):
+        halves = [name for name in left if name.endswith(PARTIAL)]  # of a start that was killed
+        for name in (*_notes(left), *stale, *halves):
             remove_file(join(self.place, name))
         return record
 
