@@ -97,7 +97,7 @@ class CacheWriter:
         images = slice(*self.layout.bounds(shard))
         present, pictures = self._present[images], self._pictures[images]
         mark = make_mark(self._store.description, shard, features, present, pictures)
-        return mark != self._marks[shard].tobytes()
+        return bool(mark != self._marks[shard].tobytes())
 
     def clear(self, shard: int) -> None:
         """Remove the mark of a shard: its images are pending again."""

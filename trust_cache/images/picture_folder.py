@@ -248,7 +248,8 @@ def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
         refuse_current(Path(place))
     found = read_picture_record(place)
     if found is None:
-        if list_names(place):
+        # A start that was killed before it wrote the record may have left half of it.
+        if any(not name.endswith(PARTIAL) for name in list_names(place)):
             raise InputError(f"{place}: expected a new or empty folder, found files without {RECORD}")
         found = PictureRecord(schema=SCHEMA, settings=settings, versions=versions_of(*_PACKAGES))
     elif found.settings != settings:
