@@ -157,12 +157,15 @@ def show_certification(certification: "Certification", out: Path) -> None:
     app,
     "verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv",
     "verify run/",
+    "verify certified/ --scores run/",
+    "verify cache.zarr --json",
 )
 def verify(
     artefact: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A file of certified/certificates/, or any folder, cache or worklist that a command wrote."
+            help="A file of certified/certificates/, or any folder, cache, worklist or history that a command"
+            " wrote; the cache may be a URL."
         ),
     ],
     scores: Annotated[
@@ -171,15 +174,16 @@ def verify(
     ] = None,
     split: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
+        typer.Option(metavar="FILE", help="The split of a certificate. [split.csv of its folder]"),
     ] = None,
     patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
-    """Recompute a certificate from its scores and split, or compare a folder with its records.
+    """Recompute a certificate from its scores and split, or compare an artefact with its records.
 
-    Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
-    cache, and a cache to its pictures.
+    Lists the fields, files, rows and images that do not agree; the exit code is then 1. A certified folder is
+    followed to its run, a run to its cache, and a cache to its pictures. A worklist is compared with
+    NAME.record.json beside it. A report is a page to read: verify what it was made from.
     """
     from trust_cache.api.verify_folder import verify as verify_artefact
     from trust_cache.certificate.verify import as_document

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.documents import Document, json_bytes, read_sealed, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.base.locks import FileLock
@@ -25,6 +25,7 @@ from trust_cache.certificate.points import CERTIFIED, Point
 from trust_cache.heads.run_folder import RECORD, SCORES
 
 SCHEMA = 1
+_RESTORE = "restore the file. Without it, certificates know of no earlier attempt"
 _TRIES, _PAUSE = 100, 0.05  # seconds; another process holds the log for milliseconds
 
 
@@ -95,7 +96,7 @@ def record_attempt(certification: Certification, certified: Path) -> Certificati
         past = _read(log)
         if attempt not in (entry.attempt for entry in past.attempts):
             past = past.with_attempt(attempt)
-            write_file(log, json_bytes(past.as_document()))
+            write_file(log, sealed_bytes(past.as_document()))
     finally:
         lock.release()
     attempts = tuple(entry.attempt for entry in past.attempts)
@@ -166,15 +167,19 @@ def _acquire(log: Path) -> FileLock:
 
 def _read(log: Path) -> AttemptLog:
     try:
-        found = read_json(log, AttemptLog, what="a log of attempts", schema=SCHEMA)
+        found, unchanged = read_sealed(log, AttemptLog, what="a log of attempts", schema=SCHEMA)
     except FileNotFoundError:
         return AttemptLog()
     before = ""
     for number, entry in enumerate(found.attempts, start=1):
         if entry.before != before or entry.sha256 != entry.digest():
             raise InputError(
-                f"{log}: was changed by hand: attempt {number} does not follow from the one before; restore"
-                " the file. Without it, certificates know of no earlier attempt"
+                f"{log}: was changed by hand: attempt {number} does not follow from the one before;"
+                f" {_RESTORE}"
             )
         before = entry.sha256
+    if not unchanged:
+        raise InputError(
+            f"{log}: was changed by hand: its {len(found.attempts)} attempts are not all of them; {_RESTORE}"
+        )
     return found

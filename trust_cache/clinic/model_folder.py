@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from trust_cache.base.digests import digests_of
 from trust_cache.base.documents import Document, json_bytes, parse_json, typed
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
@@ -168,7 +169,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         fingerprint=model.fingerprint,
         dim=model.head.dim,
         made_from=dict(model.made_from),
-        files={name: _sha256(content) for name, content in files.items()},
+        files=digests_of(files),
         versions=versions_of("numpy", "numba", "safetensors"),
         sha256="",
     )

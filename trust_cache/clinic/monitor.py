@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from trust_cache.base.digests import rows_sha256
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.documents import Document, json_bytes, read_sealed, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.base.locks import FileLock
@@ -25,6 +25,9 @@ from trust_cache.statistics.bounds import clopper_pearson_lower, clopper_pearson
 
 SCHEMA = 1
 DELTA = 0.01
+_RESTORE = (
+    "restore the file, or name another one with --history and give the number of looks with --looks-before"
+)
 
 Status = Literal["confirmed", "contradicted", "open", "uncertified"]
 
@@ -109,7 +112,7 @@ class History(Document, frozen=True, kw_only=True):
 def read_history(path: Path, model: str, delta: float) -> History:
     """Read the earlier looks, if any; refuse a history that is of another model or was changed."""
     try:
-        stated = read_json(path, History, what="a history of looks", schema=SCHEMA)
+        stated = check_history(path)
     except FileNotFoundError:
         return History(model=model, delta=delta)
     if stated.model != model:
@@ -122,15 +125,24 @@ def read_history(path: Path, model: str, delta: float) -> History:
             f"{path}: these looks share a delta of {stated.delta}, expected {delta};"
             " one history has one delta: name another file with --history"
         )
+    return stated
+
+
+def check_history(path: Path) -> History:
+    """Read a history; refuse one that was changed, and name the first look that does not follow."""
+    stated, unchanged = read_sealed(path, History, what="a history of looks", schema=SCHEMA)
     for position, record in enumerate(stated.looks):
         past = msgspec.structs.replace(stated, looks=stated.looks[:position])
         follows = record.before == past.last_digest and record.look.number > past.last_number
         if not follows or record.sha256 != record.digest():
             raise InputError(
                 f"{path}: was changed by hand: look {position + 1} does not follow from the one before;"
-                " restore the file, or name another one with --history and give the number of looks with"
-                " --looks-before"
+                f" {_RESTORE}"
             )
+    if not unchanged:
+        raise InputError(
+            f"{path}: was changed by hand: its {len(stated.looks)} looks are not all of them; {_RESTORE}"
+        )
     return stated
 
 
@@ -203,7 +215,7 @@ def monitor(
         number = past.last_number if repeated else max(past.last_number, looks_before) + 1
         look = take_look(counts, bound, delta, number)
         if not repeated:
-            content = json_bytes(past.with_look(data, counts, look).as_document())
+            content = sealed_bytes(past.with_look(data, counts, look).as_document())
             write_file(path, content, private=True)
     return Monitoring(stored.sha256, counts, look, known.latest, path, repeated, _warnings(counts, look))
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import run_items
+from trust_cache.base.executor import ItemOutcome, run_items
 from trust_cache.cache.extract.view_features import load_runner
-from trust_cache.clinic.incoming_cases import IncomingCase, find_incoming
+from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage, find_incoming
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity
 from trust_cache.clinic.triage_scoring import (
@@ -125,8 +125,10 @@ def triage(
         todo = [case for case in incoming.cases if case.case_id not in finished]
         resumed = len(finished)
         on_start(len(incoming.cases), resumed)
-        for case, scored in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
-            journal.enter(case, scored)
+        for state in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
+            case, scored = state.case, state.finish()
+            if state.digests is not None:
+                journal.enter(case, scored, state.digests)
             finished[case.case_id] = scored
             advance()
         ordered = [finished[case.case_id] for case in incoming.cases]
@@ -160,6 +162,12 @@ class _PartlyScored:
     warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     scores: dict[str, float] = field(default_factory=dict)
     failed: bool = False
+    digests: dict[str, str | None] | None = field(default_factory=dict)  # by location; None: not all known
+
+    def read(self, location: str, digest: str | None) -> None:
+        """Note the digest of the bytes that were scored; a file that changes meanwhile has none."""
+        if self.digests is not None and self.digests.setdefault(location, digest) != digest:
+            self.digests = None
 
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
@@ -174,36 +182,52 @@ class _PartlyScored:
 
 def _score_cases(
     cases: Sequence[IncomingCase],
-    score: Callable[[PreparedPicture], float],
+    score: Callable[[NDArray[np.uint16]], float],
     images: ImageSettings,
     workers: int,
     protocol: Protocol,
-) -> Iterator[tuple[IncomingCase, ScoredCase]]:
-    """Yield every case with its score as soon as its last image is scored."""
+) -> Iterator[_PartlyScored]:
+    """Yield every case as soon as its last image is scored."""
     states = []
     for case in cases:
         waiting = sum(image.decodable for image in case.images)
         states.append(_PartlyScored(case, protocol, waiting, failed=waiting < len(case.images)))
         if not waiting:
-            yield case, states[-1].finish()
+            yield states[-1]
     tasks = [
         Task(number, image) for number, case in enumerate(cases) for image in case.images if image.decodable
     ]
     if not tasks:
         return
     for outcome in run_items(partial(prepare, settings=images), tasks, min(workers, len(tasks))):
-        state, name = states[outcome.item.case], outcome.item.picture.image_id
-        found = None
-        if outcome.value is None:
-            state.failures[name].append(failure_of(outcome))
-        else:
-            state.warnings[name] += outcome.value.warnings
-            try:
-                found = score(outcome.value)
-                state.scores[name] = max(found, state.scores.get(name, found))
-            except ImageError as error:
-                state.failures[name].append(str(error))
-        state.failed |= found is None
+        state, image = states[outcome.item.case], outcome.item.picture
         state.waiting -= 1
+        state.failed |= not _enter_outcome(state, image, outcome, score)
         if not state.waiting:
-            yield state.case, state.finish()
+            yield state
+
+
+def _enter_outcome(
+    state: _PartlyScored,
+    image: IncomingImage,
+    outcome: ItemOutcome[Task, PreparedPicture],
+    score: Callable[[NDArray[np.uint16]], float],
+) -> bool:
+    """Score a prepared picture and note what was found; return whether it has a score."""
+    name, prepared = image.image_id, outcome.value
+    if prepared is None:
+        state.digests = None
+        state.failures[name].append(failure_of(outcome))
+        return False
+    state.read(image.location, prepared.digest)
+    if prepared.pixels is None:
+        state.failures[name].append(prepared.failure or "")
+        return False
+    state.warnings[name] += prepared.warnings
+    try:
+        found = score(prepared.pixels)
+    except ImageError as error:
+        state.failures[name].append(str(error))
+        return False
+    state.scores[name] = max(found, state.scores.get(name, found))
+    return True

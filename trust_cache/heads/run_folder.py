@@ -10,7 +10,6 @@ manifest.csv        the images scored, with all columns of the cache's manifest
 repeats/<r>/        the same files for repeat 1, 2, ...
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from trust_cache.base.csv_tables import read_text_table, write_rows
-from trust_cache.base.digests import file_sha256, rows_sha256
+from trust_cache.base.digests import digests_of, file_sha256, rows_sha256
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table
@@ -353,9 +352,8 @@ def render_run(
         TRAJECTORIES: _trajectories(results, names, folds.names),
         HEADS: _heads(results, names, folds.names),
     }
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     counts = {"rows": scores.height, "cases": labels.size, "positive_cases": int(labels.sum())}
-    record = msgspec.structs.replace(record, files=digests, **counts)
+    record = msgspec.structs.replace(record, files=digests_of(files), **counts)
     files[RECORD] = sealed_bytes(record.as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
 
