@@ -153,16 +153,16 @@ def _require_recorded(path: Path, rows: Mapping[str, WorklistRow]) -> None:
     recorded = read_json(record_of(path), WorklistRecord, what=what, schema=SCHEMA, sealed=True).rows
     for case_id in sorted({*recorded, *rows}):
         if case_id not in rows:
-            problem = "its row is missing"
+            problem = "is missing"
         elif case_id not in recorded:
-            problem = "its row was added"
+            problem = "was added"
         elif recorded[case_id] != _digest(rows[case_id]):
-            problem = "its row was changed"
+            problem = "was changed"
         else:
             continue
         raise InputError(
-            f"{path}: case {case_id}: {problem} since `trust-cache triage` wrote it; restore the file, or"
-            " triage again"
+            f"{path}: case {case_id}: by {record_of(path).name} its row {problem} since `trust-cache triage`"
+            " wrote it; restore both files, or triage again"
         )
 
 
