@@ -74,8 +74,9 @@ def test_a_shift_of_a_fifth_of_a_standard_deviation_is_found(
     found = reached.any(axis=1)
     delays = np.sort(reached.argmax(axis=1)[found] - start)
     with capsys.disabled():
-        print(
-            f"\n  reference {reference}, shift {shift} SD after {start} cases: median delay {delays[20]} cases"
+        sys.stdout.write(
+            f"\n  reference {reference}, shift {shift} SD after {start} cases:"
+            f" median delay {delays[20]} cases\n"
         )
     assert found.mean() >= 0.9
     assert np.median(delays) < 2_000

@@ -31,6 +31,7 @@ from trust_cache.clinic.model_folder import (
 from trust_cache.clinic.model_scoring import ScoredCache, score_cache
 from trust_cache.heads.run_folder import identify_cache
 from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.data_terms import terms_of
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
 OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
@@ -135,5 +136,6 @@ def _attach(
         reference=np.sort(cohort.scores[0][split.evaluation & cohort.complete(0)]),
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
         certificate=certificate,
+        terms={**stored.model.terms, "evaluation": terms_of(cache.manifest)},
     )
     return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

@@ -32,6 +32,7 @@ from trust_cache.heads.folds import CALIBRATE
 from trust_cache.heads.run_folder import RunFolder
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
 from trust_cache.heads.training_data import FitSettings, prepare_final
+from trust_cache.manifest.data_terms import DataTerms, sharing_warnings, terms_of
 from trust_cache.manifest.protocol import SCREENING, Protocol, find_protocol
 from trust_cache.statistics.thresholds import exact_share, select_threshold
 
@@ -49,6 +50,7 @@ class ReadyHead:
     reference: NDArray[np.float64]
     warnings: tuple[str, ...]
     certificate: Certificate | None = None
+    evaluation_terms: tuple[DataTerms, ...] = ()
 
 
 def refit(
@@ -111,6 +113,7 @@ def export_model(
     test_cache: str | None = None,
     certified: Path | None = None,
     protocol: Protocol | Path | str = SCREENING,
+    valid_until: str | None = None,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
@@ -119,7 +122,8 @@ def export_model(
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
     is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
-    `protocol` is what `triage` asks of a case; a certificate has its own.
+    `protocol` is what `triage` asks of a case; a certificate has its own. `valid_until` is the last day
+    (YYYY-MM-DD) on which `triage` applies the model.
     """
     exact_share(target)
     wanted = find_protocol(protocol)
@@ -139,6 +143,7 @@ def export_model(
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
         )
+    terms = {"training": terms_of(opened.manifest), "evaluation": ready.evaluation_terms}
     model = Model(
         configuration=configuration,
         origin="external" if external else "refit",
@@ -150,9 +155,11 @@ def export_model(
         trained_on=trained_on,
         made_from=_made_from(folder, configuration),
         certificate=ready.certificate,
+        valid_until=valid_until,
+        terms={part: found for part, found in terms.items() if found},
     )
     kept = write_model(model, out)
-    return Export(read_model(out), ready.warnings, kept)
+    return Export(read_model(out), (*ready.warnings, *sharing_warnings(model.terms)), kept)
 
 
 def _external(
@@ -194,6 +201,7 @@ def _external(
         reference=reference,
         warnings=warnings,
         certificate=certificate if problem is None else None,
+        evaluation_terms=terms_of(cache.manifest),
     )
 
 

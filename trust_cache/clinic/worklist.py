@@ -11,9 +11,10 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_keeping
 from trust_cache.clinic.model_folder import StoredModel
 
-Decision = Literal["dismiss", "review"]
+Decision = Literal["dismiss", "review", "audit"]
 DISMISS: Decision = "dismiss"
 REVIEW: Decision = "review"
+AUDIT: Decision = "audit"  # may be dismissed, but was drawn to be read anyway
 UNCERTIFIED = "not certified"
 
 
@@ -51,7 +52,7 @@ class WorklistRow:
             and math.isfinite(self.score)
             and self.score < self.tau
         )
-        if self.decision == DISMISS and not allowed:
+        if self.decision != REVIEW and not allowed:
             raise AssertionError(f"case {self.case_id} may not be dismissed: {self}")
 
 
@@ -107,6 +108,15 @@ def read_worklist(path: Path) -> list[WorklistRow]:
     return list(rows.values())
 
 
+def read_sites(path: Path, column: str) -> list[str]:
+    """Return the site of each row of a worklist, from a column that was added to it."""
+    table = read_text_table(path, ("case_id", column), lines=True)
+    for line, site in table.select(LINE, column).iter_rows():
+        if site is None:
+            raise InputError(f"{path}: line {line}: expected a {column}, found none")
+    return table[column].to_list()
+
+
 def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
     values: dict[str, Any] = {
         name: None if cell is None else _PARSERS.get(name, str)(restore(cell)) for name, cell in cells.items()
@@ -118,8 +128,8 @@ def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
 
 
 def _decision(text: str) -> str:
-    if text not in (DISMISS, REVIEW):
-        raise ValueError(f"expected the decision {DISMISS} or {REVIEW}, found {text!r}")
+    if text not in (DISMISS, REVIEW, AUDIT):
+        raise ValueError(f"expected the decision {DISMISS}, {REVIEW} or {AUDIT}, found {text!r}")
     return text
 
 

@@ -55,17 +55,6 @@ def smallest_sample(k: int, level: float, delta: float) -> int:
     return int(_smallest(np.array([k], dtype=np.int64), level, delta)[0])
 
 
-def spent_delta(delta: float, look: int) -> float:
-    """Return delta / (j (j + 1)), the error rate that look j = 1, 2, ... at growing data may spend.
-
-    These sum to delta (1 - 1 / (J + 1)) over J looks, so that by Boole's inequality the chance of any wrong
-    bound in any number of looks stays below delta.
-    """
-    check_least("look", look, 1)
-    check_fraction("delta", delta)
-    return delta / (look * (look + 1))
-
-
 def _smallest(k: Integers, level: float, delta: float) -> Integers:
     """Find the smallest n for each k by doubling and halving, all at once."""
     check_fraction("level", level)
