@@ -56,16 +56,17 @@ def make_or_read_key(path: Path) -> tuple[bytes, bool]:
 def read_key(path: Path) -> bytes:
     """Read a key file; refuse one that others can read."""
     try:
-        if os.name != "nt" and path.stat().st_mode & 0o077:
-            raise InputError(
-                f"{path}: others can read this key, and could know which cases will be audited; run"
-                f" `chmod 600 {path}`"
-            )
+        readable = os.name != "nt" and path.stat().st_mode & 0o077
         key = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; name the key of the audit with --audit-key") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: expected {2 * _KEY_BYTES} hexadecimal digits, found others") from error
+    if readable:
+        raise InputError(
+            f"{path}: others can read this key, and could know which cases will be audited; run `chmod 600"
+            f" {path}`"
+        )
     if len(key) != _KEY_BYTES:
         raise InputError(f"{path}: expected {2 * _KEY_BYTES} hexadecimal digits, found {2 * len(key)}")
     return key

@@ -33,9 +33,17 @@ class EnteredCases:
 
 
 def enter_cases(
-    examined: Mapping[CaseKey, date], outcomes: Mapping[CaseKey, Outcome], follow_up: Period, as_of: date
+    examined: Mapping[CaseKey, date],
+    outcomes: Mapping[CaseKey, Outcome],
+    follow_up: Period,
+    as_of: date,
+    *,
+    read: bool = False,
 ) -> EnteredCases:
-    """Return the cases that have matured on a day; equal dates are ordered by case_id."""
+    """Return the cases that have matured on a day; equal dates are ordered by case_id.
+
+    With `read`, an outcome is what a reader found, an answer from its date on.
+    """
     entered: list[tuple[int, Answer]] = []
     waiting = later = 0
     for key, day in sorted(examined.items(), key=lambda item: (item[1], item[0])):
@@ -44,8 +52,9 @@ def enter_cases(
             waiting += 1
             continue
         outcome = outcomes.get(key)
-        entered.append((day.toordinal(), answer_of(outcome, end)))
-        later += outcome is not None and outcome.cancer is not None and outcome.cancer > end
+        answer = reading_of(outcome, as_of) if read else answer_of(outcome, end)
+        entered.append((day.toordinal(), answer))
+        later += not read and outcome is not None and outcome.cancer is not None and outcome.cancer > end
     answers = [answer for _, answer in entered]
     return EnteredCases(
         days=np.array([day for day, _ in entered], dtype=np.int64),
@@ -63,6 +72,13 @@ def answer_of(outcome: Outcome | None, end: date) -> Answer:
     if outcome.cancer is not None and outcome.cancer <= end:
         return "cancer"
     return "healthy" if outcome.followed >= end else "unknown"
+
+
+def reading_of(outcome: Outcome | None, as_of: date) -> Answer:
+    """Return what a reader has found by a day."""
+    if outcome is None or outcome.followed is None or min(outcome.cancer or as_of, outcome.followed) > as_of:
+        return "unknown"
+    return "cancer" if outcome.cancer is not None and outcome.cancer <= as_of else "healthy"
 
 
 @dataclass(frozen=True)
