@@ -1,6 +1,6 @@
 """The commands certify, verify and plan."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +24,6 @@ from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_li
 
 if TYPE_CHECKING:
     from trust_cache.certificate.certification import Certification
-    from trust_cache.certificate.plan import Need, Reach, RuleOutlook
     from trust_cache.clinic.certify_model import ModelCertification
 
 
@@ -217,104 +216,139 @@ def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
         raise typer.Exit(DISAGREES)
 
 
-@command(app, "plan --bound 0.01 --dismissal 0.2 --misses 2", "plan --cases 5997 --positives 149")
-def plan(
-    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None,
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is wanted or known; see the help of the command."""
+
+    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None
     dismissal: Annotated[
         float | None, typer.Option(metavar="D", help="The expected dismissal, a fraction.")
-    ] = None,
+    ] = None
     misses: Annotated[
         int | None, typer.Option(metavar="K", help="The expected cancers among the dismissed. [0]")
-    ] = None,
-    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None,
-    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None,
+    ] = None
+    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None
+    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None
+    rate: Annotated[
+        float | None, typer.Option(metavar="P", help="The true cancer rate among the dismissed.")
+    ] = None
+    limit: Annotated[float | None, typer.Option(metavar="L", help="The largest acceptable bound.")] = None
+    assurance: Annotated[
+        float | None, typer.Option(metavar="A", help="The wanted chance of a bound below the limit.")
+    ] = None
+    audit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="The share of dismissed cases that is read anyway after certification."
+        ),
+    ] = None
+
+
+@command(
+    app,
+    "plan --bound 0.01 --dismissal 0.2 --misses 2",
+    "plan --bound 0.01 --dismissal 0.2 --misses 2 --audit 0.05 --figure watching.svg",
+    "plan --cases 5997 --positives 149",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --cases 6000",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --assurance 0.9 --figure assurance.svg",
+)
+def plan(
+    options: PlanOptions,
     target: Targets = None,
     delta: Delta = 0.01,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw it (.svg, .png, .html, .json).")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print how many cases a bound needs, or which bounds a cohort can reach and how often.
+    """Print how many cases a bound needs, which bounds a cohort can reach, and how likely each is.
 
-    Give either --bound and --dismissal (and --misses), or --cases and --positives.
+    Give --bound and --dismissal (and --misses) for the cases that a bound needs, and for how soon monitoring
+    confirms it or raises the alarm (--audit: from audited cases alone). Give --cases and --positives for what
+    a cohort can reach. Give --rate, --limit and --dismissal with --cases for the assurance, the chance that
+    the bound will be below the limit, or with --assurance for the cases that it needs.
     """
-    from trust_cache.certificate.plan import DISMISSALS, plan_cases, plan_reach
-
-    if cases is not None and positives is not None and bound is None and misses is None:
-        reach = plan_reach(
-            cases=cases,
-            positives=positives,
-            targets=tuple(target or TARGETS),
-            delta=delta,
-            dismissals=DISMISSALS if dismissal is None else (dismissal,),
-        )
-        show_json(asdict(reach)) if json else _show_reach(reach)
-    elif bound is not None and dismissal is not None and (cases, positives, target) == (None,) * 3:
-        need = plan_cases(bound=bound, dismissal=dismissal, misses=misses or 0, delta=delta)
-        show_json(asdict(need)) if json else _show_need(need)
+    given = {name for name, value in vars(options).items() if value is not None}
+    if {"rate", "limit", "dismissal"} <= given <= {"rate", "limit", "dismissal", "cases", "assurance"}:
+        _plan_assurance(options, delta, figure, json=json)
+    elif {"cases", "positives"} <= given <= {"cases", "positives", "dismissal"} and figure is None:
+        _plan_reach(options, target, delta, json=json)
+    elif {"bound", "dismissal"} <= given <= {
+        "bound",
+        "dismissal",
+        "misses",
+        "audit",
+        "rate",
+    } and target is None:
+        _plan_need(options, delta, figure, json=json)
     else:
         raise InputError(
-            "plan: expected either --bound and --dismissal (with --misses), or --cases and --positives"
-            " (with --target and --dismissal)"
+            "plan: expected --bound and --dismissal (with --misses, --audit, --rate), or --cases and"
+            " --positives"
+            " (with --target and --dismissal), or --rate, --limit and --dismissal with --cases or --assurance"
         )
 
 
-def _show_need(need: "Need") -> None:
-    from trust_cache.base.text_tables import confidence, whole_percent
+def _plan_need(options: PlanOptions, delta: float, figure: Path | None, *, json: bool) -> None:
+    from trust_cache.certificate.planning.plan import plan_cases
+    from trust_cache.certificate.planning.plan_tables import need_in_words, watch_table
+    from trust_cache.certificate.planning.watch_plan import plan_watch
 
-    say(
-        f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
-        f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
-        f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
-        f" cases, and {need.cases:,} cases with the 20 % for the threshold search.",
+    bound, dismissal, misses = options.bound or 0.0, options.dismissal or 0.0, options.misses or 0
+    need = plan_cases(bound=bound, dismissal=dismissal, misses=misses, delta=delta)
+    watch = plan_watch(bound=bound, misses=misses, audit=options.audit, delta=delta, rate=options.rate)
+    if json:
+        show_json(asdict(need) | {"watching": _without_curves(asdict(watch))})
+    else:
+        say(need_in_words(need))
+        show_table(watch_table(watch))
+    if figure is not None:
+        from trust_cache.figures.figure import save_figure
+        from trust_cache.figures.monitoring_figures import watch_figure
+
+        save_figure(watch_figure(watch), figure)
+
+
+def _plan_assurance(options: PlanOptions, delta: float, figure: Path | None, *, json: bool) -> None:
+    from trust_cache.certificate.planning.plan_tables import assurance_in_words
+    from trust_cache.certificate.planning.watch_plan import plan_assurance
+
+    found = plan_assurance(
+        rate=options.rate or 0.0,
+        limit=options.limit or 0.0,
+        dismissal=options.dismissal or 0.0,
+        cases=options.cases,
+        wanted=options.assurance,
+        delta=delta,
     )
+    show_json(_without_curves(asdict(found))) if json else say(assurance_in_words(found))
+    if figure is not None:
+        from trust_cache.figures.figure import save_figure
+        from trust_cache.figures.monitoring_figures import assurance_figure
+
+        save_figure(assurance_figure(found), figure)
 
 
-def _show_reach(reach: "Reach") -> None:
-    from trust_cache.base.text_tables import Table, confidence, percent, whole_percent
+def _plan_reach(options: PlanOptions, target: list[float] | None, delta: float, *, json: bool) -> None:
+    from trust_cache.certificate.planning.plan import DISMISSALS, plan_reach
+    from trust_cache.certificate.planning.plan_tables import reach_in_words, reach_tables
 
-    say(
-        f"{reach.cases:,} cases with {reach.positives:,} positive: search"
-        f" {reach.search_cases:,} ({reach.search_positives:,}), evaluation"
-        f" {reach.evaluation_cases:,} ({reach.evaluation_positives:,})."
-        f" On search, recall moves in steps of {percent(reach.recall_step)}."
-        f" No model can have a bound below {percent(reach.best_bound, 4)}"
-        " (every negative dismissed, no positive).\n",
+    reach = plan_reach(
+        cases=options.cases or 0,
+        positives=options.positives or 0,
+        targets=tuple(target or TARGETS),
+        delta=delta,
+        dismissals=DISMISSALS if options.dismissal is None else (options.dismissal,),
     )
-    others = reach.targets[0].rules[1:]
-    show_table(Table(
-        "How often the paper's rule meets its target on evaluation (Beta-binomial law)",
-        ("Target", "Misses allowed, search", "evaluation", "Target met", *(item.rule for item in others)),
-        tuple(
-            (
-                whole_percent(row.target),
-                f"{row.rules[0].search_misses}",
-                f"{row.allowed}",
-                percent(row.rules[0].chance_met, 0),
-                *(_feasible(item) for item in row.rules[1:]),
-            )
-            for row in reach.targets
-        ),
-        "The last columns: the rules with a promise about the miss rate, and the search positives they need.",
-    ))  # fmt: skip
-    allowed = [f"{row.allowed} misses ({whole_percent(row.target)})" for row in reach.targets]
-    bounds = [{at.dismissal: at.bound for at in row.bounds} for row in reach.targets]
-    show_table(Table(
-        f"Bound at {confidence(reach.delta)} confidence by dismissal and by the cancers among the dismissed",
-        ("Dismissal", "Dismissed", "no miss", *allowed),
-        tuple(
-            (
-                whole_percent(at.dismissal),
-                f"{at.dismissed:,}",
-                percent(at.bound),
-                *(percent(column.get(at.dismissal)) for column in bounds),
-            )
-            for at in reach.bounds
-        ),
-    ))  # fmt: skip
+    if json:
+        show_json(asdict(reach))
+        return
+    say(reach_in_words(reach))
+    for table in reach_tables(reach):
+        show_table(table)
 
 
-def _feasible(outlook: "RuleOutlook") -> str:
-    if outlook.needed is None:
-        return "impossible"
-    if outlook.search_misses is None:
-        return f"infeasible, needs {outlook.needed}"
-    return f"feasible (needs {outlook.needed})"
+def _without_curves(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {name: _without_curves(value) for name, value in document.items() if name != "curve"}
+    return [_without_curves(item) for item in document] if isinstance(document, list | tuple) else document

@@ -4,7 +4,7 @@ import pytest
 
 from trust_cache import clopper_pearson_upper
 from trust_cache.base.errors import InputError
-from trust_cache.certificate.plan import plan_cases, plan_reach
+from trust_cache.certificate.planning.plan import plan_cases, plan_reach
 from trust_cache.statistics.rules import miss_rules
 from trust_cache.statistics.stratified_draws import search_sizes
 

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.text_tables import percent
+from trust_cache.certificate.planning.watch_plan import AssurancePlan, WatchPlan
 from trust_cache.figures.chart_style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, inline, scale_of
 from trust_cache.figures.figure import NARROW, Figure, LegendEntry, Panel, View, percent_axis
 
@@ -48,7 +49,7 @@ _DASHES = {"certified bound": (5, 3), "alarm from here": (5, 3), "confirmed up t
 def stream_figure(stream: DrawnStream) -> Figure:
     """Draw the bounds and the counts of a stream over the examination dates."""
     data = _rows(stream)
-    top = 1.0 if stream.bound is None else min(1.0, _TOP * stream.bound)
+    top = 1.0 if stream.bound is None else min(1.0, max(_TOP * stream.bound, 1.2 * float(stream.upper[-1])))
     shares = alt.Y("value:Q", title="cancer rate", scale=alt.Scale(domain=[0, top]), axis=percent_axis())
     rates = _lines(data, _RATES, shares)
     counts = _lines(data, _COUNTS, alt.Y("value:Q", title="cases"))
@@ -118,6 +119,39 @@ def _lines(data: pl.DataFrame, colours: dict[str, str], y: alt.Y) -> View:
         tooltip=["examined:T", "cases:Q", "line:N", "value:Q"],
     )
     return alt.layer(lines).properties(width=NARROW, height=_HEIGHT)
+
+
+def assurance_figure(plan: AssurancePlan) -> Figure:
+    """Draw the assurance of a study by its number of cases."""
+    cases, chances = zip(*plan.curve, strict=True)
+    return chance_figure(
+        "assurance",
+        "Assurance by the number of cases",
+        f"The chance that the bound is at most {percent(plan.limit)} if {percent(plan.rate)} of the dismissed"
+        f" have cancer and {percent(plan.dismissal, 0)} of cases are dismissed. It falls where a case is"
+        " added"
+        " that does not yet allow one more cancer.",
+        "cases of the study",
+        [DrawnCurve("assurance", cases, chances)],
+    )
+
+
+def watch_figure(plan: WatchPlan) -> Figure:
+    """Draw the chances that monitoring has answered by a number of cases."""
+    counted = "followed" if plan.audit is None else "audited"
+    curves = [
+        DrawnCurve(f"{word} at {item.of_bound:.3g} x", *zip(*item.curve, strict=True))
+        for word, answers in (("confirmed", plan.confirmations), ("alarm", plan.alarms[1:]))
+        for item in answers
+    ]
+    return chance_figure(
+        "watching",
+        "When monitoring answers",
+        f"The chance that the certified {percent(plan.bound)} has been confirmed, or its alarm raised, by a"
+        " number of cases, for true rates that are multiples of the bound. The answers may be watched all the time.",
+        f"{counted} cases",
+        curves,
+    )
 
 
 @dataclass(frozen=True)
