@@ -7,12 +7,21 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.clinic.material import a_certificate, a_model
+from tests.clinic.material import a_certificate, a_model, two_halves
+from tests.heads.cohorts import write_cohort
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import percent
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.verify_cache import cache_info
+from trust_cache.certificate.evidence import Options, gather
+from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_card import render_card
 from trust_cache.clinic.model_folder import CARD, read_model, write_model
+from trust_cache.heads.fit import fit_heads
+from trust_cache.heads.head_settings import presets
+from trust_cache.heads.run_folder import RunFolder
 from trust_cache.manifest.data_terms import DataTerms, describe_terms, sharing_warnings, terms_of
+from trust_cache.report.provenance import provenance
 from trust_cache.statistics.confidence_sequences import prior_of
 
 FORBIDDEN = DataTerms(
@@ -81,3 +90,18 @@ def test_what_export_says_about_passing_a_model_on() -> None:
     unknown = terms_of(pl.DataFrame({"image_id": ["1"]}))
     (text,) = sharing_warnings({"training": unknown})
     assert "read the terms of the training data" in text
+
+
+def test_terms_travel_from_the_cache_to_the_run_the_model_and_the_report(tmp_path: Path) -> None:
+    manifest, features = two_halves()[0]
+    cache = write_cohort(tmp_path / "cache.zarr", manifest.with_columns(dataset=pl.lit("rsna")), features)
+    assert "RSNA Screening" in cache_info(open_cache(cache)).terms
+    chosen = {"ce": presets()["ce"]}
+    fit_heads(cache, tmp_path / "run", configurations=chosen, epochs=1, threads=1)
+    assert [item.dataset for item in RunFolder(tmp_path / "run").terms] == ["rsna"]
+    made = export_model(tmp_path / "run", tmp_path / "model", configuration="ce", valid_until="2030-01-01")
+    assert [item.dataset for item in made.stored.model.terms["training"]] == ["rsna"]
+    assert any("before you pass this model on" in text for text in made.warnings)
+    assert "RSNA Screening" in (tmp_path / "model" / CARD).read_text()
+    facts = [fact for part in provenance(gather([tmp_path / "run"], Options())) for fact in part.facts]
+    assert any(name == "data and their terms" and "RSNA Screening" in value for name, value in facts)

@@ -148,7 +148,7 @@ def watch_figure(plan: WatchPlan) -> Figure:
         "watching",
         "When monitoring answers",
         f"The chance that the certified {percent(plan.bound)} has been confirmed, or its alarm raised, by a"
-        " number of cases, for true rates that are multiples of the bound. The answers may be watched all the time.",
+        " number of cases, for true rates that are multiples of the bound. They may be watched all the time.",
         f"{counted} cases",
         curves,
     )

@@ -12,7 +12,8 @@ from trust_cache.certificate.attempts import describe_attempts
 from trust_cache.certificate.certification import Certification, Composition
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
-from trust_cache.heads.run_folder import RunRecord
+from trust_cache.heads.run_folder import RunFolder, RunRecord
+from trust_cache.manifest.data_terms import describe_terms
 from trust_cache.manifest.protocol import PAPER
 
 _SHOWN = (
@@ -91,6 +92,7 @@ def _of_run(evidence: Evidence, run: RunRecord) -> Provenance:
     facts: list[tuple[str, str]] = [("folder", str(evidence.path))]
     facts += [(name.replace("_", " "), _text(record[name])) for name in _SHOWN if name in record]
     facts += [(name, _listed(record[name])) for name in ("fingerprint", "versions")]
+    facts += [("data and their terms", describe_terms(RunFolder(evidence.path).terms))]
     return Provenance(f"Run {evidence.name}", tuple(facts), json.dumps(record, indent=2, ensure_ascii=False))
 
 
