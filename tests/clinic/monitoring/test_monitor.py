@@ -250,6 +250,14 @@ def test_the_history_belongs_to_the_model_and_cannot_be_edited(place: Place, tmp
     assert not (tmp_path / "other.history.jsonl").exists()
 
 
+def test_settings_chosen_later_are_noticed(place: Place) -> None:
+    write_outcomes(place.outcomes, everyone(1))
+    assert place.watch().warnings == ()
+    (text,) = place.watch(follow_up="12m").warnings
+    assert "follow up was 24m at the first monitoring of this model and is 12m now" in text
+    assert place.watch(window="6m").warnings == ()
+
+
 def test_as_of_is_a_day_of_the_past_or_today(place: Place) -> None:
     write_outcomes(place.outcomes, everyone(1))
     assert place.watch(as_of=None).as_of == date.today().isoformat()

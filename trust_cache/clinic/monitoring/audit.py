@@ -7,7 +7,7 @@ score, the order, the worklist or the number of attempts. A larger share keeps t
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -112,9 +112,3 @@ def draw_problems(decided: DecidedCases, key: bytes) -> list[str]:
                 " worklist was changed, or the draw was made with another key"
             )
     return problems
-
-
-def audit_counts(rows: Mapping[object, WorklistRow]) -> tuple[int, int]:
-    """Return how many cases would be dismissed, and how many of them are audited."""
-    decisions = [row.decision for row in rows.values()]
-    return decisions.count(AUDIT) + decisions.count(DISMISS), decisions.count(AUDIT)

@@ -18,7 +18,7 @@ from trust_cache.statistics.confidence_sequences import MixturePrior, sequence_l
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Answer = Literal["cancer", "healthy", "unknown"]
+KnownAnswer = Literal["cancer", "healthy", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def enter_cases(
 
     With `read`, an outcome is what a reader found, an answer from its date on.
     """
-    entered: list[tuple[int, Answer]] = []
+    entered: list[tuple[int, KnownAnswer]] = []
     waiting = later = 0
     for key, day in sorted(examined.items(), key=lambda item: (item[1], item[0])):
         end = follow_up.after(day)
@@ -65,7 +65,7 @@ def enter_cases(
     )
 
 
-def answer_of(outcome: Outcome | None, end: date) -> Answer:
+def answer_of(outcome: Outcome | None, end: date) -> KnownAnswer:
     """Return what is known at the end of a follow-up: a healthy case must have been followed until then."""
     if outcome is None or outcome.followed is None:
         return "unknown"
@@ -74,7 +74,7 @@ def answer_of(outcome: Outcome | None, end: date) -> Answer:
     return "healthy" if outcome.followed >= end else "unknown"
 
 
-def reading_of(outcome: Outcome | None, as_of: date) -> Answer:
+def reading_of(outcome: Outcome | None, as_of: date) -> KnownAnswer:
     """Return what a reader has found by a day."""
     if outcome is None or outcome.followed is None or min(outcome.cancer or as_of, outcome.followed) > as_of:
         return "unknown"

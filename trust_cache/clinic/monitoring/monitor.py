@@ -158,7 +158,10 @@ def monitor(
         drift=measure_drift(stored, past.scores(stored.sha256)),
         history=place,
         repeated=False,
-        warnings=tuple(_warnings(found, decided, past, stored.sha256)),
+        warnings=(
+            *_warnings(found, decided, past, stored.sha256),
+            *_changed_terms(past, stored.sha256, settings, delta),
+        ),
         paths=found.paths,
     )
     return _record(result, past, place, _data_sha256(decided, files, settings))
@@ -288,13 +291,32 @@ def _warnings(found: _Watched, decided: DecidedCases, past: ModelHistory, model:
     return [text for text, applies in possible.items() if applies]
 
 
+def _terms(settings: MonitorSettings, delta: float) -> dict[str, Any]:
+    """Return the settings that must be fixed before the first outcome."""
+    return {"follow_up": settings.follow_up, "reading_time": settings.reading_time, "delta": delta}
+
+
+def _changed_terms(past: ModelHistory, model: str, settings: MonitorSettings, delta: float) -> list[str]:
+    """Warn if a setting differs from that of the first monitoring: choosing it by its result is a search."""
+    first = past.monitorings(model)[:1]
+    return [
+        f"{name.replace('_', ' ')} was {entry.result.get(name)} at the first monitoring of this model and"
+        f" is {value}"
+        " now: chosen after outcomes were seen, it voids the confidence"
+        for entry in first
+        for name, value in _terms(settings, delta).items()
+        if entry.result.get(name) != value
+    ]
+
+
 def _record(result: Monitoring, past: ModelHistory, place: Path, data: str) -> Monitoring:
     """Append the result to the history, unless its last entry about this model is the same."""
     earlier = past.monitorings(result.model)[-1:]
     if earlier and (earlier[0].data_sha256, earlier[0].as_of) == (data, result.as_of):
         return Monitoring(**{**vars(result), "repeated": True})
     document = result.as_document()
-    kept = {name: document[name] for name in ("status", "delta", "decided", "dismissed", "audited", "recent")}
+    kept = {name: document[name] for name in ("status", "decided", "dismissed", "audited", "recent")}
+    kept |= _terms(result.settings, result.delta)
     append_entry(place, MonitorEntry(model=result.model, as_of=result.as_of, data_sha256=data, result=kept))
     return result
 

@@ -13,7 +13,7 @@ from trust_cache.base.errors import InputError, parse_day
 from trust_cache.clinic.worklist import WorklistRow, read_sites, read_worklist
 
 CaseKey = tuple[str, str]  # the site, empty without --site, and the case_id
-_SHOWN = 5
+_SHOWN = 20
 _PERIOD = re.compile(r"([1-9]\d{0,4})([dwmy])")
 
 
