@@ -56,6 +56,7 @@ def test_the_card_says_what_a_person_must_write_and_what_is_forbidden() -> None:
     bare = render_card(a_model(certified=False))
     assert "**Not certified**" in bare
     assert "The terms of these data are not recorded." in bare
+    assert "find out what they allow" in bare
 
 
 def test_the_folder_keeps_the_card_the_prior_the_last_day_and_the_terms(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def render_card(model: "Model") -> str:
         *(_evaluation(certificate) if certificate else ["None: the model has no certificate."]),
         _terms(model.terms.get("evaluation", ())),
         "## Passing it on",
-        _listed(sharing_warnings(model.terms)) or "The recorded terms of its data allow to pass it on.",
+        _sharing(model),
         "## Metrics",
         _metrics(certificate).strip() if certificate else "None: the model has no certificate.",
         "## Subgroups",
@@ -87,6 +87,13 @@ def _use(model: "Model") -> list[str]:
     ]
 
 
+def _sharing(model: "Model") -> str:
+    if not model.terms:
+        return "The terms of its data are not recorded: find out what they allow before you pass it on."
+    found = sharing_warnings(model.terms)
+    return _listed(found) or "The recorded terms of its data allow to pass it on."
+
+
 def _evaluation(certificate: Certificate) -> list[str]:
     return [
         f"{certificate.cases:,} cases, {certificate.positives:,} with cancer; the threshold was chosen on"
@@ -102,7 +109,9 @@ def _metrics(certificate: Certificate) -> str:
         "cancers among the dismissed": f"{certificate.positives_dismissed:,}"
         f" ({percent(certificate.false_omission_rate)})",
         f"at most, with {confidence(certificate.delta)} confidence": percent(certificate.bound),
-        f"the same for all {certificate.compared:,} points compared": percent(certificate.bound_corrected),
+        f"the same, corrected for the points compared ({certificate.compared:,})": percent(
+            certificate.bound_corrected
+        ),
         "largest acceptable bound (limit)": percent(certificate.limit),
         "prevalence": percent(certificate.prevalence),
         "recall": percent(certificate.recall),
