@@ -108,11 +108,13 @@ def read_worklist(path: Path) -> list[WorklistRow]:
     return list(rows.values())
 
 
-def read_sites(path: Path, column: str) -> list[str]:
-    """Return the site of each row of a worklist, from a column that was added to it."""
-    table = read_text_table(path, ("case_id", column), lines=True)
-    for line, site in table.select(LINE, column).iter_rows():
-        if site is None:
+def read_added(path: Path, column: str, *, required: bool) -> list[str | None]:
+    """Return each row's cell in a column that was added to a worklist; None for all where there is none."""
+    table = read_text_table(path, ("case_id", column) if required else ("case_id",), lines=True)
+    if column not in table.columns:
+        return [None] * table.height
+    for line, cell in table.select(LINE, column).iter_rows():
+        if cell is None and required:
             raise InputError(f"{path}: line {line}: expected a {column}, found none")
     return table[column].to_list()
 

@@ -146,6 +146,42 @@ def test_dates_are_needed(place: Place) -> None:
         place.watch()
 
 
+def test_dates_may_be_in_the_worklist(place: Place) -> None:
+    """Then outcomes may leave out cases of which nothing is known."""
+    write_outcomes(place.outcomes, dict.fromkeys(range(900), "0"))
+    days = [examined(n).isoformat() for n in range(1200)]
+    dated = pl.read_csv(place.worklist, infer_schema=False).with_columns(examined=pl.Series(days))
+    dated.write_csv(place.worklist)
+    found = place.watch().dismissed
+    assert found is not None
+    assert (found.entered, found.unknown) == (1000, 100)
+    dated.with_columns(examined=pl.lit("2019-01-01")).write_csv(place.worklist)
+    with pytest.raises(InputError, match="expected one examination date"):
+        place.watch()
+
+
+def test_whatever_the_day_a_prefix_has_entered() -> None:
+    """On any day those who have entered are the first of the later ones; outcomes only become known."""
+    generator = np.random.default_rng(9)
+    period = parse_period("6m", "")
+    keys = [("", f"{n:03d}") for n in range(300)]
+    dates = {key: date(2020, 1, 1) + timedelta(days=int(generator.integers(0, 700))) for key in keys}
+    known = {}
+    for key, day in dates.items():
+        cancer = day + timedelta(days=int(generator.integers(1, 300))) if generator.random() < 0.3 else None
+        known[key] = Outcome(day, cancer, cancer or day + timedelta(days=int(generator.integers(100, 400))))
+    last = enter_cases(dates, known, period, date(2023, 1, 1))
+    assert last.waiting == 0
+    assert 0 < last.unknown.sum() < last.cancer.size / 2
+    for offset in range(0, 900, 50):
+        found = enter_cases(dates, known, period, date(2020, 3, 1) + timedelta(days=offset))
+        size = found.days.size
+        assert size + found.waiting == 300
+        assert np.array_equal(found.days, last.days[:size])
+        assert np.array_equal(found.cancer, last.cancer[:size])
+        assert np.array_equal(found.unknown, last.unknown[:size])
+
+
 def test_worklists_whose_ids_collide(place: Place) -> None:
     other = place.write((a_row(f"{n:04d}", place.sha256) for n in range(50)), "other.csv")
     write_outcomes(place.outcomes, everyone(0))

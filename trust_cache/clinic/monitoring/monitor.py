@@ -234,7 +234,7 @@ def _watch_all(
     for decision, (answers, time) in streams.items():
         keys = [key for key, row in decided.rows.items() if row.decision == decision]
         if answers is not None:
-            examined = require_examined(keys, files.given)
+            examined = require_examined(keys, [*files.given, decided.examined])
             entered[decision] = enter_cases(examined, answers, time, as_of, read=decision == AUDIT)
             rates[decision], paths[decision] = watch(entered[decision], prior, delta, bound)
     rows, outcomes, readings = decided.rows, files.outcomes or {}, files.readings or {}

@@ -10,9 +10,10 @@ from typing import Any
 
 from trust_cache.base.csv_tables import LINE, read_text_table, restore
 from trust_cache.base.errors import InputError, parse_day
-from trust_cache.clinic.worklist import WorklistRow, read_sites, read_worklist
+from trust_cache.clinic.worklist import WorklistRow, read_added, read_worklist
 
 CaseKey = tuple[str, str]  # the site, empty without --site, and the case_id
+EXAMINED = "examined"  # the column of examination dates
 _SHOWN = 20
 _PERIOD = re.compile(r"([1-9]\d{0,4})([dwmy])")
 
@@ -89,7 +90,7 @@ def read_outcomes(path: Path, site: str | None = None) -> dict[CaseKey, Outcome]
 
 
 def _outcome(row: Mapping[str, Any], where: str) -> Outcome:
-    label, examined = row["label"], _day(row.get("examined"), where)
+    label, examined = row["label"], _day(row.get(EXAMINED), where)
     if label not in (None, "0", "1"):
         raise InputError(f"{where}: expected a label of 0, 1 or nothing (unknown), found {label!r}")
     day = _day(row["date"], where)
@@ -114,6 +115,7 @@ class DecidedCases:
     """The rows of one model in all worklists, by case, and the cases of other models."""
 
     rows: Mapping[CaseKey, WorklistRow]
+    examined: Mapping[CaseKey, Outcome]  # dates from a column that a worklist may have
     others: Collection[CaseKey]
     worklists: tuple[tuple[CaseKey, ...], ...]  # the model's cases of each worklist
 
@@ -126,22 +128,26 @@ def join_worklists(paths: Sequence[Path], model: str, site: str | None = None) -
     rows: dict[CaseKey, WorklistRow] = {}
     places: dict[CaseKey, Path] = {}
     others: set[CaseKey] = set()
+    dates: dict[CaseKey, Outcome] = {}
     worklists = []
     for path in paths:
         read = read_worklist(path)
-        sites = [""] * len(read) if site is None else read_sites(path, site)
+        sites = [None] * len(read) if site is None else read_added(path, site, required=True)
+        days = read_added(path, EXAMINED, required=False)
         own = []
-        for row, name in zip(read, sites, strict=True):
-            key = (name, row.case_id)
+        for row, name, day in zip(read, sites, days, strict=True):
+            key = (name or "", row.case_id)
             if row.model != model:
                 others.add(key)
                 continue
             if key in rows:
                 raise InputError(_collision(key, places[key], path, site))
             rows[key], places[key] = row, path
+            if day is not None:
+                dates[key] = Outcome(_day(day, f"{path}: case {row.case_id}"), None, None)
             own.append(key)
         worklists.append(tuple(own))
-    return DecidedCases(rows, others - set(rows), tuple(worklists))
+    return DecidedCases(rows, dates, others - set(rows), tuple(worklists))
 
 
 def _collision(key: CaseKey, first: Path, second: Path, site: str | None) -> str:
