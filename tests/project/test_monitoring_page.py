@@ -32,6 +32,8 @@ def test_the_numbers_in_the_words(load: Load) -> None:
     assert "a bound of 0.88 % instead of 0.70 %" in page
     assert f"{100 * script.BOUND:.2f}" == "0.70"
     assert f"| 1 | {100 * beta.ppf(1 - 0.005, 2, 946):.2f} % | 0.88 % |" in script.looks_table()
+    assert "| alarm | 2x | 3,318 | 5,773 | 2,000 |" in page
+    assert "| confirmation | 0.25x | 1,561 | 3,211 | 2,000 |" in page
     shares = dict(re.findall(r"\| (false \w+) \| [\d.]+ % \| ([\d.]+) % \|", page))
     assert set(shares) == {"false confirmation", "false alarm"}
     assert all(float(share) <= 1.0 for share in shares.values())

@@ -40,6 +40,11 @@ class MixturePrior:
             if not 0.0 < value < np.inf:
                 raise InputError(f"prior {name}: expected a positive number, found {value}")
 
+    @property
+    def mean(self) -> float:
+        """The mean rate."""
+        return self.a / (self.a + self.b)
+
 
 def prior_of(positives_dismissed: int, dismissed: int) -> MixturePrior:
     """Return the prior that a certificate fixes: a = 0.5 with mean (k + 0.5) / (n + 1)."""
@@ -113,9 +118,8 @@ def _table_of(largest_k: int, level: float, prior: MixturePrior, delta: float) -
     check_least("largest_k", largest_k)
     check_fraction("level", level)
     check_fraction("delta", delta)
-    mean = prior.a / (prior.a + prior.b)
-    if mean >= level:
-        raise InputError(f"prior: expected a mean below the level {level}, found {mean}")
+    if prior.mean >= level:
+        raise InputError(f"prior: expected a mean below the level {level}, found {prior.mean}")
     return np.arange(largest_k + 1, dtype=np.int64)
 
 

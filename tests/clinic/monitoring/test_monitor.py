@@ -22,6 +22,7 @@ from tests.clinic.monitoring.monitor_material import (
 from trust_cache.base.errors import InputError
 from trust_cache.clinic.model_folder import read_model, write_model
 from trust_cache.clinic.monitoring.followed_cases import answer_of, enter_cases
+from trust_cache.clinic.monitoring.model_history import read_history
 from trust_cache.clinic.monitoring.monitor import monitor
 from trust_cache.clinic.monitoring.monitor_page import render_monitor_page
 from trust_cache.clinic.monitoring.monitor_words import sentences
@@ -284,6 +285,26 @@ def test_the_history_belongs_to_the_model_and_cannot_be_edited(place: Place, tmp
             place.watch()
     write_model(a_model(auroc_case=0.7), tmp_path / "other")
     assert not (tmp_path / "other.history.jsonl").exists()
+
+
+def test_a_damaged_history_is_refused_or_cut_at_its_end(place: Place) -> None:
+    """Any byte of the file may change: it is refused, or only an unfinished last line is dropped."""
+    for known in (400, 800):
+        write_outcomes(place.outcomes, everyone(1, unknown=1000 - known))
+        place.watch()
+    path = place.model.with_name("model.history.jsonl")
+    whole = read_history(path)
+    content = path.read_bytes()
+    generator = np.random.default_rng(0)
+    for position in generator.integers(0, len(content), 300).tolist():
+        damaged = bytearray(content)
+        damaged[position] ^= int(generator.integers(1, 256))
+        path.write_bytes(bytes(damaged))
+        try:
+            found = read_history(path)
+        except InputError:
+            continue
+        assert found.entries == whole.entries[: len(found.entries)]
 
 
 def test_settings_chosen_later_are_noticed(place: Place) -> None:

@@ -1,8 +1,8 @@
 """The history of a model: what triage scored and what monitor found, one line each, beside the model folder.
 
 `NAME.history.jsonl` belongs to the model folder NAME, whatever worklists are named and in which order. A line
-has the digest of the line before, so that a removed or edited one is noticed. A line that a killed process
-left unfinished at the end is dropped by the next writer.
+has the digest of the line before, so that an edited one, or one removed from the middle, is noticed. A line
+that a killed process left unfinished at the end is dropped by the next writer.
 """
 
 import hashlib

@@ -68,7 +68,8 @@ def drawn_streams(found: Monitoring) -> list[DrawnStream]:
         if not size:
             continue
         bound = None if found.certified is None else found.certified.bound
-        decides = None if bound is None else sequence_boundaries(size, bound, found.prior, found.delta)
+        below = bound is not None and found.prior.mean < bound  # else no count decides
+        decides = sequence_boundaries(size, bound, found.prior, found.delta) if bound and below else None
         streams.append(
             DrawnStream(
                 name=_NAMES[key],
