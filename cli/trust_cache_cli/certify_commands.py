@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DISAGREES = 1
 NOT_ATTACHED = 1
+_ASSURANCE, _COHORT, _BOUND = {"rate", "limit", "dismissal"}, {"cases", "positives"}, {"bound", "dismissal"}
 app = command_group()
 
 
@@ -269,23 +270,19 @@ def plan(
     the bound will be below the limit, or with --assurance for the cases that it needs.
     """
     given = {name for name, value in vars(options).items() if value is not None}
-    if {"rate", "limit", "dismissal"} <= given <= {"rate", "limit", "dismissal", "cases", "assurance"}:
+    given |= {"target"} if target else set()
+    given |= {"figure"} if figure is not None else set()
+    if _ASSURANCE <= given <= _ASSURANCE | {"cases", "assurance", "figure"}:
         _plan_assurance(options, delta, figure, json=json)
-    elif {"cases", "positives"} <= given <= {"cases", "positives", "dismissal"} and figure is None:
+    elif _COHORT <= given <= _COHORT | {"dismissal", "target"}:
         _plan_reach(options, target, delta, json=json)
-    elif {"bound", "dismissal"} <= given <= {
-        "bound",
-        "dismissal",
-        "misses",
-        "audit",
-        "rate",
-    } and target is None:
+    elif _BOUND <= given <= _BOUND | {"misses", "audit", "rate", "figure"}:
         _plan_need(options, delta, figure, json=json)
     else:
         raise InputError(
             "plan: expected --bound and --dismissal (with --misses, --audit, --rate), or --cases and"
             " --positives"
-            " (with --target and --dismissal), or --rate, --limit and --dismissal with --cases or --assurance"
+            " (with --target, --dismissal), or --rate, --limit and --dismissal with --cases or --assurance"
         )
 
 

@@ -13,7 +13,9 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import percent
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.verify_cache import cache_info
+from trust_cache.certificate.certified_folder import SubgroupRow
 from trust_cache.certificate.evidence import Options, gather
+from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_card import render_card
 from trust_cache.clinic.model_folder import CARD, read_model, write_model
@@ -30,11 +32,13 @@ FORBIDDEN = DataTerms(
 
 
 def test_every_number_in_the_card_is_found_in_the_certificate() -> None:
-    """Each number, as printed, is the printed form of a value of the certificate."""
+    """Each number, as printed, is the printed form of a value of the certificate or of its subgroups."""
     certificate = a_certificate()
-    model = replace(a_model(), valid_until="2027-12-31")
+    point = {name: getattr(certificate, name) for name in POINT_KEYS} | {"cases": 1_234, "dismissed": 77}
+    group = SubgroupRow(column="site", group="north", **point)
+    model = replace(a_model(), valid_until="2027-12-31", subgroups=(group,))
     allowed = set()
-    for value in certificate.as_document().values():
+    for value in (*certificate.as_document().values(), *group.as_document().values()):
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         allowed |= {f"{value:,}", f"{value:.4f}", percent(value), f"{100 * value:.6g}%"}
@@ -45,6 +49,7 @@ def test_every_number_in_the_card_is_found_in_the_certificate() -> None:
     for number in found:
         assert number.rstrip(".,") in allowed, number
     assert f"{certificate.bound_corrected * 100:.2f}%" in text
+    assert "| site | north | 1,234 |" in text
 
 
 def test_the_card_says_what_a_person_must_write_and_what_is_forbidden() -> None:
@@ -60,9 +65,13 @@ def test_the_card_says_what_a_person_must_write_and_what_is_forbidden() -> None:
 
 
 def test_the_folder_keeps_the_card_the_prior_the_last_day_and_the_terms(tmp_path: Path) -> None:
-    model = replace(a_model(), valid_until="2027-12-31", terms={"training": (FORBIDDEN,)})
+    point = {name: getattr(a_certificate(), name) for name in POINT_KEYS}
+    group = SubgroupRow(column="site", group="north", **point)
+    terms = {"training": (FORBIDDEN,)}
+    model = replace(a_model(), valid_until="2027-12-31", terms=terms, subgroups=(group,))
     write_model(model, tmp_path / "model")
     found = read_model(tmp_path / "model").model
+    assert found.subgroups == (group,)
     assert (found.valid_until, dict(found.terms)) == ("2027-12-31", {"training": (FORBIDDEN,)})
     assert found.prior == prior_of(1, 553)
     card = tmp_path / "model" / CARD

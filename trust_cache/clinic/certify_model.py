@@ -18,7 +18,7 @@ from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
-from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
+from trust_cache.certificate.certified_folder import Certificate, as_certificate, render, subgroup_rows
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import check_scores
 from trust_cache.clinic.model_folder import (
@@ -137,5 +137,6 @@ def _attach(
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
         certificate=certificate,
         terms={**stored.model.terms, "evaluation": terms_of(cache.manifest)},
+        subgroups=tuple(row for row in subgroup_rows(certification) if row.target == target),
     )
     return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

@@ -12,7 +12,14 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, load_rows
-from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
+from trust_cache.certificate.certified_folder import (
+    SPLIT,
+    Certificate,
+    SubgroupRow,
+    find_certificate,
+    read_certificate,
+    read_subgroups,
+)
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
@@ -51,6 +58,7 @@ class ReadyHead:
     warnings: tuple[str, ...]
     certificate: Certificate | None = None
     evaluation_terms: tuple[DataTerms, ...] = ()
+    subgroups: tuple[SubgroupRow, ...] = ()
 
 
 def refit(
@@ -157,6 +165,7 @@ def export_model(
         certificate=ready.certificate,
         valid_until=valid_until,
         terms={part: found for part, found in terms.items() if found},
+        subgroups=ready.subgroups,
     )
     kept = write_model(model, out)
     return Export(read_model(out), (*ready.warnings, *sharing_warnings(model.terms)), kept)
@@ -202,6 +211,7 @@ def _external(
         warnings=warnings,
         certificate=certificate if problem is None else None,
         evaluation_terms=terms_of(cache.manifest),
+        subgroups=read_subgroups(folder, configuration, target) if problem is None else (),
     )
 
 

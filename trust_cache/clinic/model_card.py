@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
-from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.certificate.certified_folder import Certificate, SubgroupRow
 from trust_cache.manifest.data_terms import DataTerms, sharing_warnings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def render_card(model: "Model") -> str:
         "## Metrics",
         _metrics(certificate).strip() if certificate else "None: the model has no certificate.",
         "## Subgroups",
-        _subgroups(certificate),
+        _subgroups(model.subgroups),
         "## Limits",
         _listed(_LIMITS),
         "## What a person must still write",
@@ -122,12 +122,28 @@ def _metrics(certificate: Certificate) -> str:
     return to_markdown([table], [], [])
 
 
-def _subgroups(certificate: Certificate | None) -> str:
-    groups = {} if certificate is None else certificate.composition.groups
-    if not groups:
+def _subgroups(rows: Sequence[SubgroupRow]) -> str:
+    if not rows:
         return "No subgroup was certified: whether the bound holds in each of them is not known."
-    names = "; ".join(f"{column}: {', '.join(values)}" for column, values in groups.items())
-    return f"Compared by {names}. Their bounds are in `subgroups.csv` of the certified folder."
+    table = Table(
+        "The same threshold in each subgroup",
+        ("column", "group", "cases", "with cancer", "dismissed", "cancers among them", "at most", "status"),
+        tuple(
+            (
+                row.column,
+                row.group,
+                f"{row.cases:,}",
+                f"{row.positives:,}",
+                f"{row.dismissed:,}",
+                f"{row.positives_dismissed:,}",
+                percent(row.bound_corrected),
+                row.status,
+            )
+            for row in rows
+        ),
+        "The bounds are corrected for all points and groups compared.",
+    )
+    return to_markdown([table], [], []).strip()
 
 
 def _terms(terms: Sequence[DataTerms]) -> str:

@@ -17,7 +17,7 @@ from trust_cache.base.errors import InputError, parse_day
 from trust_cache.base.files import write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.certificate.certified_folder import Certificate, SubgroupRow
 from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_card import render_card
 from trust_cache.clinic.model_scoring import TrainedOn
@@ -53,6 +53,7 @@ class ModelRecord(Document, frozen=True, kw_only=True):
     valid_until: str | None  # the last day on which triage applies it
     prior: MixturePrior | None  # of the confidence sequences of `monitor`; fixed with the certificate
     terms: dict[str, tuple[DataTerms, ...]]  # of the training and the evaluation data
+    subgroups: tuple[SubgroupRow, ...]  # certified with the point of the certificate
     fingerprint: Fingerprint
     dim: int
     made_from: dict[str, Any]
@@ -86,6 +87,7 @@ class Model:
     certificate: Certificate | None = None
     valid_until: str | None = None  # the last day on which triage applies it
     terms: Mapping[str, tuple[DataTerms, ...]] = field(default_factory=dict)  # of training and evaluation
+    subgroups: tuple[SubgroupRow, ...] = ()
 
     def __post_init__(self) -> None:
         if self.valid_until is not None:
@@ -191,6 +193,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         valid_until=model.valid_until,
         prior=model.prior,
         terms=dict(model.terms),
+        subgroups=model.subgroups,
         fingerprint=model.fingerprint,
         dim=model.head.dim,
         made_from=dict(model.made_from),
@@ -242,6 +245,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         certificate=certificate,
         valid_until=record.valid_until,
         terms=record.terms,
+        subgroups=record.subgroups,
     )
     if record.prior != model.prior:
         raise InputError(
