@@ -21,6 +21,7 @@ from trust_cache.clinic.model_folder import StoredModel, read_model, write_model
 from trust_cache.clinic.monitoring.audit import is_drawn, read_key
 from trust_cache.clinic.monitoring.drift import measure_drift
 from trust_cache.clinic.monitoring.model_history import history_file, read_history
+from trust_cache.clinic.monitoring.monitor_words import sentences
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
 from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.clinic.worklist import WorklistRow, read_worklist
@@ -99,6 +100,21 @@ def test_a_changed_history_stops_a_triage_before_it_starts(tmp_path: Path) -> No
     assert opened(read_model(tmp_path / "model"), history=tmp_path / "other.jsonl").key is None
     with pytest.raises(InputError, match="together with a share"):
         opened(read_model(tmp_path / "model"), history=tmp_path / "other.jsonl", key=tmp_path / "key")
+
+
+def test_monitor_knows_what_triage_recorded(tmp_path: Path) -> None:
+    """A worklist that is not named is noticed, and the drift of all triage runs is shown."""
+    place = make_place(tmp_path)
+    write_outcomes(place.outcomes, everyone(1))
+    opened(read_model(place.model)).record(read_worklist(place.worklist), place.worklist)
+    found = place.watch()
+    assert found.warnings == ()
+    assert found.drift.cases == 1200
+    assert found.drift.differs  # 0.1 and 0.9 alone are not like the evaluation scores
+    assert "evidence for drift" in sentences(found)[-1]
+    place.write(read_worklist(place.worklist)[:900])
+    (text,) = place.watch().warnings[-1:]
+    assert "history has 1,000 dismissed or audited cases, the worklists only 900" in text
 
 
 @pytest.fixture(scope="module")
