@@ -6,6 +6,7 @@ from importlib import import_module
 
 ALL = (
     "start", "certificate", "heads", "memory", "sweep", "images", "extraction", "chain", "cluster", "report",
+    "monitoring",
 )  # fmt: skip
 
 

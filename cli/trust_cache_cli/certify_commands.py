@@ -1,6 +1,6 @@
 """The commands certify, verify and plan."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from trust_cache.api.certificate_functions import CertifyResult
     from trust_cache.api.clinic_functions import ModelCertifyResult
     from trust_cache.certificate.certification import Certification
-    from trust_cache.certificate.plan import Need, Reach, RuleOutlook
 
 
 DISAGREES = 1
@@ -207,95 +206,76 @@ def verify(
         raise typer.Exit(DISAGREES)
 
 
-@command(app, "plan --bound 0.01 --dismissal 0.2 --misses 2", "plan --cases 5997 --positives 149")
-def plan(
-    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None,
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is wanted or known; see the help of the command."""
+
+    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None
     dismissal: Annotated[
         float | None, typer.Option(metavar="D", help="The expected dismissal, a fraction.")
-    ] = None,
+    ] = None
     misses: Annotated[
         int | None, typer.Option(metavar="K", help="The expected cancers among the dismissed. [0]")
-    ] = None,
-    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None,
-    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None,
+    ] = None
+    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None
+    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None
+    rate: Annotated[
+        float | None, typer.Option(metavar="P", help="The true cancer rate among the dismissed.")
+    ] = None
+    limit: Annotated[float | None, typer.Option(metavar="L", help="The largest acceptable bound.")] = None
+    assurance: Annotated[
+        float | None, typer.Option(metavar="A", help="The wanted chance of a bound below the limit.")
+    ] = None
+    audit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="The share of dismissed cases that is read anyway after certification."
+        ),
+    ] = None
+
+
+@command(
+    app,
+    "plan --bound 0.01 --dismissal 0.2 --misses 2",
+    "plan --bound 0.01 --dismissal 0.2 --misses 2 --audit 0.05 --figure watching.svg",
+    "plan --cases 5997 --positives 149",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --cases 6000",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --assurance 0.9 --figure assurance.svg",
+)
+def plan(
+    options: PlanOptions,
     target: Targets = None,
     delta: Delta = 0.01,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw it (.svg, .png, .html, .json).")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print how many cases a bound needs, or which bounds a cohort can reach and how often.
+    """Print how many cases a bound needs, which bounds a cohort can reach, and how likely each is.
 
-    Give either --bound and --dismissal (and --misses), or --cases and --positives.
+    Give --bound and --dismissal (and --misses) for the cases that a bound needs, and for how soon monitoring
+    confirms it or raises the alarm (--audit: from audited cases alone). Give --cases and --positives for what
+    a cohort can reach. Give --rate, --limit and --dismissal with --cases for the assurance, the chance that
+    the bound will be below the limit, or with --assurance for the cases that it needs.
     """
-    from trust_cache.api.certificate_functions import plan as plan_cohort
+    from trust_cache.api.certificate_functions import plan as plan_study
+    from trust_cache.certificate.planning import plan_tables
 
-    found = plan_cohort(
-        bound=bound, dismissal=dismissal, misses=misses, cases=cases, positives=positives, targets=target,
-        delta=delta,
-    )  # fmt: skip
+    found = plan_study(**vars(options), targets=target, delta=delta)
+    if figure is not None:
+        from trust_cache.figures.figure import save_figure
+
+        save_figure(found.figure(), figure)
+    if json:
+        show_json(found.as_document())
+        return
+    if found.need is not None:
+        say(plan_tables.need_in_words(found.need))
+    if found.watch is not None:
+        show_table(plan_tables.watch_table(found.watch))
+    if found.assurance is not None:
+        say(plan_tables.assurance_in_words(found.assurance))
     if found.reach is not None:
-        show_json(asdict(found.reach)) if json else _show_reach(found.reach)
-    elif found.need is not None:
-        show_json(asdict(found.need)) if json else _show_need(found.need)
-
-
-def _show_need(need: "Need") -> None:
-    from trust_cache.base.text_tables import confidence, whole_percent
-
-    say(
-        f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
-        f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
-        f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
-        f" cases, and {need.cases:,} cases with the 20 % for the threshold search.",
-    )
-
-
-def _show_reach(reach: "Reach") -> None:
-    from trust_cache.base.text_tables import Table, confidence, percent, whole_percent
-
-    say(
-        f"{reach.cases:,} cases with {reach.positives:,} positive: search"
-        f" {reach.search_cases:,} ({reach.search_positives:,}), evaluation"
-        f" {reach.evaluation_cases:,} ({reach.evaluation_positives:,})."
-        f" On search, recall moves in steps of {percent(reach.recall_step)}."
-        f" No model can have a bound below {percent(reach.best_bound, 4)}"
-        " (every negative dismissed, no positive).\n",
-    )
-    others = reach.targets[0].rules[1:]
-    show_table(Table(
-        "How often the paper's rule meets its target on evaluation (Beta-binomial law)",
-        ("Target", "Misses allowed, search", "evaluation", "Target met", *(item.rule for item in others)),
-        tuple(
-            (
-                whole_percent(row.target),
-                f"{row.rules[0].search_misses}",
-                f"{row.allowed}",
-                percent(row.rules[0].chance_met, 0),
-                *(_feasible(item) for item in row.rules[1:]),
-            )
-            for row in reach.targets
-        ),
-        "The last columns: the rules with a promise about the miss rate, and the search positives they need.",
-    ))  # fmt: skip
-    allowed = [f"{row.allowed} misses ({whole_percent(row.target)})" for row in reach.targets]
-    bounds = [{at.dismissal: at.bound for at in row.bounds} for row in reach.targets]
-    show_table(Table(
-        f"Bound at {confidence(reach.delta)} confidence by dismissal and by the cancers among the dismissed",
-        ("Dismissal", "Dismissed", "no miss", *allowed),
-        tuple(
-            (
-                whole_percent(at.dismissal),
-                f"{at.dismissed:,}",
-                percent(at.bound),
-                *(percent(column.get(at.dismissal)) for column in bounds),
-            )
-            for at in reach.bounds
-        ),
-    ))  # fmt: skip
-
-
-def _feasible(outlook: "RuleOutlook") -> str:
-    if outlook.needed is None:
-        return "impossible"
-    if outlook.search_misses is None:
-        return f"infeasible, needs {outlook.needed}"
-    return f"feasible (needs {outlook.needed})"
+        say(plan_tables.reach_in_words(found.reach))
+        for table in plan_tables.reach_tables(found.reach):
+            show_table(table)

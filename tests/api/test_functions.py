@@ -89,7 +89,7 @@ def test_the_promised_signatures() -> None:
         ("build_manifest", "manifest.build_manifest.build_manifest"),
         ("simulate", "synthetic.feature_cohort.simulate_cache"),
         ("export_model", "clinic.export_model.export_model"),
-        ("monitor", "clinic.monitor.monitor"),
+        ("monitor", "clinic.monitoring.monitor.monitor"),
     ],
 )
 def test_defaults_are_those_of_the_library(name: str, library: str) -> None:

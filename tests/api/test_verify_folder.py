@@ -24,7 +24,7 @@ ARTEFACTS = {
     "model": (["model"], ["*"]),
     "attached": (["certified"], ["*", "certificates/*"]),
     "worklist.csv": (["worklist"], [""]),
-    "worklist.looks.json": (["history"], [""]),
+    "model.history.jsonl": (["history"], [""]),
     "run.attempts.json": (["attempts"], [""]),
 }
 

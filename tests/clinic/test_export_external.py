@@ -22,7 +22,7 @@ from trust_cache.certificate.evidence import Options, gather
 from trust_cache.certificate.verify import verify
 from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model
-from trust_cache.clinic.monitor import monitor
+from trust_cache.clinic.monitoring.monitor import monitor
 from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.studies.external import evaluate_externally
 
@@ -169,7 +169,7 @@ def test_a_forged_certificate_is_refused_by_every_reader(
     reseal(tmp_path / "model", forged)
     for read in (
         lambda: read_model(tmp_path / "model"),
-        lambda: monitor([tmp_path / "worklist.csv"], tmp_path / "outcomes.csv", tmp_path / "model"),
+        lambda: monitor([tmp_path / "worklist.csv"], tmp_path / "model", outcomes=tmp_path / "o.csv"),
         lambda: triage(tmp_path, tmp_path / "model", tmp_path / "worklist.csv", TriageSettings()),
     ):
         with pytest.raises(InputError, match="does not follow from its own counts"):

@@ -219,13 +219,16 @@ def build_pipeline(folder: Path, *, seed: int = 0) -> Path:
                 advance=_stop_after(0),
             )  # fmt: skip
         cases = pl.read_csv("worklist.csv", infer_schema=False)["case_id"].to_list()
-        Path("outcomes.csv").write_text("case_id,label\n" + "".join(f"{name},0\n" for name in cases[:1]))
-        _done("monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model")
-        Path("outcomes.csv").write_text("case_id,label\n" + "".join(f"{name},0\n" for name in cases))
+        for known in (cases[:1], cases):
+            rows = "".join(f"{name},0,2024-06-30,2022-01-10\n" for name in known)
+            Path("outcomes.csv").write_text(f"case_id,label,date,examined\n{rows}")
+            if known != cases:
+                _done("monitor", "worklist.csv", *MONITOR)
     return folder
 
 
 QUICK = ("--resamples", "200", "--swaps", "200", "--resplits", "3")
+MONITOR = ("--outcomes", "outcomes.csv", "--model", "model", "--as-of", "2025-01-31")
 TRIAGE = ("--device", "cpu", "--workers", "1")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import trust_cache.certificate.certify
-import trust_cache.clinic.monitor
+import trust_cache.clinic.monitoring.monitor
 import trust_cache.report.report
 import trust_cache.studies.sweep.sweep  # noqa: F401 - imported once, for all children
 from tests.faults.chain_pipeline import in_this_process

@@ -27,6 +27,7 @@ from tests.faults.chain_mutations import CHANGES, delete, take_other
 from tests.faults.chain_pipeline import (
     EXTRACT,
     FIT,
+    MONITOR,
     QUICK,
     TRIAGE,
     Said,
@@ -41,7 +42,7 @@ from tests.faults.chain_pipeline import (
 pytestmark = pytest.mark.slow
 
 TIMES = int(os.environ.get("TRUST_CACHE_CHAIN", "1"))
-LOGS = ("run.attempts.json", "worklist.looks.json")
+LOGS = ("run.attempts.json", "model.history.jsonl")
 GENERATE: dict[str, Any] = {"database": None, "deadline": None, "phases": [Phase.generate]}
 GENERATE["suppress_health_check"] = list(HealthCheck)
 OUTCOMES: Counter[str] = Counter()
@@ -134,9 +135,9 @@ STEPS = {
         30,
     ),
     "monitor": Step(
-        ("monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model", "--json"),
-        ("worklist.csv", "worklist.csv", "worklist.csv.record.json", "worklist.looks.json", "model"),
-        ("worklist.looks.json",),
+        ("monitor", "worklist.csv", *MONITOR, "--json"),
+        ("worklist.csv", "worklist.csv", "worklist.csv.record.json", "model.history.jsonl", "model"),
+        ("model.history.jsonl",),
         ("outcomes.csv",),
         80,
     ),

@@ -18,7 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults.chain_pipeline import FIT, TRIAGE, build_pipeline, content_of, copy_of, in_this_process
+from tests.faults.chain_pipeline import (
+    FIT,
+    MONITOR,
+    TRIAGE,
+    build_pipeline,
+    content_of,
+    copy_of,
+    in_this_process,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,9 +74,9 @@ COMMANDS = {
         ("new.csv", "new.csv.record.json"),
     ),
     "monitor": Killed(
-        ("monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model"),
-        ("worklist.csv", "worklist.csv.record.json", "worklist.looks.json", "model", "outcomes.csv"),
-        ("worklist.looks.json",),
+        ("monitor", "worklist.csv", *MONITOR),
+        ("worklist.csv", "worklist.csv.record.json", "model.history.jsonl", "model", "outcomes.csv"),
+        ("model.history.jsonl",),
     ),
 }  # fmt: skip
 

@@ -15,7 +15,9 @@ from trust_cache.certificate import certified_folder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certify import certify as certify_scores
-from trust_cache.certificate.plan import DISMISSALS, Need, Reach, plan_cases, plan_reach
+from trust_cache.certificate.planning.plan import DISMISSALS, Need, Reach, plan_cases, plan_reach
+from trust_cache.certificate.planning.plan_tables import assurance_in_words
+from trust_cache.certificate.planning.watch_plan import AssurancePlan, WatchPlan, plan_assurance, plan_watch
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point
 from trust_cache.certificate.score_table import Scores
@@ -133,15 +135,27 @@ def certify(
 
 @dataclass(frozen=True, repr=False)
 class PlanResult(PlottedResult):
-    """What a bound needs (`need`), or what a cohort can reach (`reach`)."""
+    """What a bound needs, and when monitoring answers; or the assurance of a study; or a cohort's reach."""
 
     need: Need | None = None
+    watch: WatchPlan | None = None
+    assurance: AssurancePlan | None = None
     reach: Reach | None = None
 
+    def as_document(self) -> dict[str, Any]:
+        """Return the plan, ready for JSON, without the curves of its figure."""
+        if self.reach is not None:
+            return asdict(self.reach)
+        if self.assurance is not None:
+            return dict(_without_curves(asdict(self.assurance)))
+        watching = {} if self.watch is None else {"watching": _without_curves(asdict(self.watch))}
+        return ({} if self.need is None else asdict(self.need)) | watching
+
     def to_polars(self) -> pl.DataFrame:
-        """Return the need as one row, or the bounds that a cohort can reach, one row each."""
+        """Return the bounds that a cohort can reach, one row each, else the plan as one row."""
         if self.reach is None:
-            return pl.DataFrame([asdict(self.need)] if self.need else [])
+            row = {name: value for name, value in self.as_document().items() if name != "watching"}
+            return pl.DataFrame([row])
         best = [{"target": None, **asdict(item)} for item in self.reach.bounds]
         others = [{"target": row.target, **asdict(item)} for row in self.reach.targets for item in row.bounds]
         return pl.DataFrame([*best, *others], schema_overrides={"target": pl.Float64})
@@ -152,6 +166,8 @@ class PlanResult(PlottedResult):
             yield f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence needs"
             yield f"{need.dismissed:,} dismissed cases, {need.misses} of them positive"
             yield f"{need.cases:,} cases in all at a dismissal of {whole_percent(need.dismissal)}"
+        if self.assurance is not None:
+            yield assurance_in_words(self.assurance)
         if self.reach is not None:
             reach = self.reach
             yield f"{reach.cases:,} cases with {reach.positives:,} positive can reach"
@@ -161,13 +177,29 @@ class PlanResult(PlottedResult):
                 yield f"{whole_percent(row.target)} recall on evaluation in {chance} of all splits"
 
     def _figure(self) -> "Figure":
+        from trust_cache.figures.monitoring_figures import assurance_figure, watch_figure
         from trust_cache.figures.plan_figures import reach_figure
 
-        if self.reach is None:
-            raise InputError(
-                "expected the plan of a cohort (cases, positives) to draw, found that of a bound"
-            )
-        return reach_figure(self.reach)
+        if self.reach is not None:
+            return reach_figure(self.reach)
+        if self.assurance is not None:
+            return assurance_figure(self.assurance)
+        if self.watch is not None:
+            return watch_figure(self.watch)
+        raise InputError("expected a plan to draw, found an empty one")
+
+    def figure(self) -> "Figure":
+        """Return the figure of the plan, to be saved in any format."""
+        return self._figure()
+
+
+def _without_curves(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {name: _without_curves(value) for name, value in document.items() if name != "curve"}
+    return [_without_curves(item) for item in document] if isinstance(document, list | tuple) else document
+
+
+_COHORT, _ASSURANCE, _BOUND = {"cases", "positives"}, {"rate", "limit", "dismissal"}, {"bound", "dismissal"}
 
 
 def plan(
@@ -177,12 +209,19 @@ def plan(
     misses: int | None = None,
     cases: int | None = None,
     positives: int | None = None,
+    rate: float | None = None,
+    limit: float | None = None,
+    assurance: float | None = None,
+    audit: float | None = None,
     targets: Sequence[float] | None = None,
     delta: float = 0.01,
 ) -> PlanResult:
-    """Return how many cases a bound needs, or which bounds a cohort can reach and how often.
+    """Return how many cases a bound needs, which bounds a cohort can reach, or how likely a bound is.
 
-    Give either `bound` and `dismissal` (and `misses`), or `cases` and `positives` (and `targets`).
+    Give `bound` and `dismissal` (and `misses`) for the cases that a bound needs, and for how soon monitoring
+    confirms it or raises the alarm (`audit`: from audited cases alone). Give `cases` and `positives` (and
+    `targets`) for what a cohort can reach. Give `rate`, `limit` and `dismissal` with `cases` for the
+    assurance, the chance of a bound below the limit, or with `assurance` for the cases that it needs.
 
     Examples:
         >>> import trust_cache as tc
@@ -191,16 +230,30 @@ def plan(
           838 dismissed cases, 2 of them positive
           5,238 cases in all at a dismissal of 20%
     """
-    if cases is not None and positives is not None and bound is None and misses is None:
+    named = {
+        "bound": bound, "dismissal": dismissal, "misses": misses, "cases": cases, "positives": positives,
+        "rate": rate, "limit": limit, "assurance": assurance, "audit": audit, "targets": targets,
+    }  # fmt: skip
+    given = {name for name, value in named.items() if value is not None}
+    if _ASSURANCE <= given <= _ASSURANCE | {"cases", "assurance"}:
+        found = plan_assurance(
+            rate=rate or 0.0, limit=limit or 0.0, dismissal=dismissal or 0.0, cases=cases, wanted=assurance,
+            delta=delta,
+        )  # fmt: skip
+        return PlanResult(assurance=found)
+    if _COHORT <= given <= _COHORT | {"dismissal", "targets"}:
         dismissals = DISMISSALS if dismissal is None else (dismissal,)
         wanted = tuple(targets or TARGETS)
-        found = plan_reach(
-            cases=cases, positives=positives, targets=wanted, delta=delta, dismissals=dismissals
+        reach = plan_reach(
+            cases=cases or 0, positives=positives or 0, targets=wanted, delta=delta, dismissals=dismissals
         )
-        return PlanResult(reach=found)
-    if bound is not None and dismissal is not None and (cases, positives, targets) == (None,) * 3:
-        return PlanResult(need=plan_cases(bound=bound, dismissal=dismissal, misses=misses or 0, delta=delta))
+        return PlanResult(reach=reach)
+    if _BOUND <= given <= _BOUND | {"misses", "audit", "rate"}:
+        level, missed = bound or 0.0, misses or 0
+        need = plan_cases(bound=level, dismissal=dismissal or 0.0, misses=missed, delta=delta)
+        watch = plan_watch(bound=level, misses=missed, audit=audit, delta=delta, rate=rate)
+        return PlanResult(need=need, watch=watch)
     raise InputError(
-        "plan: expected either --bound and --dismissal (with --misses), or --cases and --positives"
-        " (with --target and --dismissal)"
+        "plan: expected --bound and --dismissal (with --misses, --audit, --rate), or --cases and --positives"
+        " (with --target, --dismissal), or --rate, --limit and --dismissal with --cases or --assurance"
     )

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import polars as pl
 
 from trust_cache.api.certificate_functions import CertifyResult
 from trust_cache.api.result import Result, lifted
-from trust_cache.base.text_tables import percent, whole_percent
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.clinic import certify_model as certifying
 from trust_cache.clinic import export_model as exporting
-from trust_cache.clinic import monitor as monitoring
 from trust_cache.clinic import triage as triaging
+from trust_cache.clinic.monitoring import monitor as monitoring
+from trust_cache.clinic.monitoring.monitor_words import sentences
 from trust_cache.manifest.protocol import SCREENING, Protocol
 
 
@@ -44,7 +46,7 @@ def certify_model(
     the one that the model was exported with: case ids are then compared too, not only images.
     """
     place = Path(out)
-    options = terms | {"targets": targets, "attach": attach, "key": None if key is None else Path(key)}
+    options = terms | {"targets": targets, "attach": attach, "key": _path(key)}
     made = certifying.certify_model(Path(model), str(cache), place, **options)
     how = {name: getattr(made, name) for name in ("kept", "attached", "not_attached", "model_kept")}
     return lifted(ModelCertifyResult, made.certification, folder=place, **how)
@@ -79,6 +81,7 @@ def export_model(
     certified: Path | str | None = None,
     protocol: Protocol | Path | str = SCREENING,
     key: Path | str | None = None,
+    valid_until: str | None = None,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ExportResult:
@@ -86,7 +89,8 @@ def export_model(
 
     From a run of `fit_heads` the head is trained again on all cases and is not certified, because no unseen
     case is left. From a run of `external` it is the same head, with its certificate. With `key`, a file that
-    is made if there is none, the model has keyed digests of its case ids.
+    is made if there is none, the model has keyed digests of its case ids. `valid_until` is the last day
+    (YYYY-MM-DD) on which `triage` applies the model.
 
     Examples:
         >>> import trust_cache as tc
@@ -102,9 +106,10 @@ def export_model(
         target=target,
         cache=cache,
         test_cache=test_cache,
-        certified=None if certified is None else Path(certified),
+        certified=_path(certified),
         protocol=protocol,
-        key=None if key is None else Path(key),
+        key=_path(key),
+        valid_until=valid_until,
         threads=threads,
         on_epoch=on_epoch,
     )
@@ -136,22 +141,35 @@ def triage(
     uncertified: bool = False,
     device: str = "auto",
     workers: int | None = None,
+    audit: float | None = None,
+    audit_key: Path | str | None = None,
+    expired: bool = False,
+    history: Path | str | None = None,
     on_start: Callable[[int, int], None] = lambda _cases, _resumed: None,
     advance: Callable[[], None] = lambda: None,
 ) -> TriageResult:
-    """Score new cases with a model and write a worklist: dismiss or review.
+    """Score new cases with a model and write a worklist: dismiss, audit or review.
 
     A research tool, not a medical device. `dicoms` is a folder of DICOM files or a manifest of them. A case
-    with a failed, missing or unexpected image is never dismissed. Needs `trust-cache[extract]`.
+    with a failed, missing or unexpected image is never dismissed. `audit` is the share of dismissed cases
+    that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
     """
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    settings = triaging.TriageSettings(weights, uncertified, device, workers)
+    settings = triaging.TriageSettings(
+        weights=weights,
+        uncertified=uncertified,
+        device=device,
+        workers=(os.cpu_count() or 1) if workers is None else workers,
+        audit=audit,
+        audit_key=_path(audit_key),
+        expired=expired,
+        history=_path(history),
+    )
     done = triaging.triage(
         Path(dicoms),
         Path(model),
         Path(out),
         settings,
-        manifest=None if manifest is None else Path(manifest),
+        manifest=_path(manifest),
         on_start=on_start,
         advance=advance,
     )
@@ -160,37 +178,56 @@ def triage(
 
 @dataclass(frozen=True, repr=False)
 class MonitorResult(Result, monitoring.Monitoring):
-    """A look at the outcomes of dismissed cases, and the file that records it."""
+    """What is known about a model on a day: counts, bounds that hold at any time, drift."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the counts and bounds of this look as one row."""
-        return pl.DataFrame([asdict(self.counts) | asdict(self.look)], infer_schema_length=None)
+        """Return one row for the dismissed and one for the audited cases, where they were given."""
+        rates = {"dismissed": self.dismissed, "audited": self.audited}
+        rows = [{"cases": name, **asdict(rate)} for name, rate in rates.items() if rate is not None]
+        return pl.DataFrame(rows, infer_schema_length=None)
 
     def _lines(self) -> Iterator[str]:
-        yield f"Look {self.look.number}: {self.look.status}"
-        yield f"at most {percent(self.look.bound_worst)} of the dismissed cases have cancer"
-        yield from monitoring.sentences(self)
+        yield f"As of {self.as_of}: {self.status}"
+        yield from sentences(self)
 
 
 def monitor(
     worklists: Sequence[Path | str],
-    outcomes: Path | str,
     model: Path | str,
     *,
-    history: Path | str | None = None,
+    outcomes: Path | str | None = None,
+    readings: Path | str | None = None,
+    follow_up: str = "24m",
+    reading_time: str = "3m",
+    window: str = "12m",
+    as_of: date | None = None,
+    site: str | None = None,
     delta: float | None = None,
-    looks_before: int = 0,
+    history: Path | str | None = None,
+    audit_key: Path | str | None = None,
+    page: Path | str | None = None,
 ) -> MonitorResult:
-    """Recompute a certificate's bound as outcomes of dismissed cases arrive, and record the look.
+    """Watch the outcomes of dismissed cases and the readings of audited ones beside the certificate.
 
-    `outcomes` is a CSV file with case_id, label and, if known, date. All looks together keep the confidence.
+    The bounds are a confidence sequence: they hold at every moment, so you may look as often as you like. A
+    case counts once its follow-up time has passed, in the order of examinations. `outcomes` and `readings`
+    are CSV files with case_id, label, date and examined. `page` also writes a page with figures.
     """
+    from trust_cache.clinic.monitoring.monitor_page import write_monitor_page
+
     found = monitoring.monitor(
         [Path(item) for item in worklists],
-        Path(outcomes),
         Path(model),
-        history=None if history is None else Path(history),
-        delta=delta,
-        looks_before=looks_before,
+        outcomes=_path(outcomes),
+        readings=_path(readings),
+        settings=monitoring.MonitorSettings(follow_up, reading_time, window, as_of, site, delta),
+        history=_path(history),
+        audit_key=_path(audit_key),
     )
+    if page is not None:
+        write_monitor_page(found, Path(model).resolve().name, Path(page))
     return lifted(MonitorResult, found)
+
+
+def _path(place: Path | str | None) -> Path | None:
+    return None if place is None else Path(place)

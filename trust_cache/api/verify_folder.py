@@ -27,7 +27,7 @@ from trust_cache.certificate.verify import Verification
 from trust_cache.certificate.verify import verify as verify_certificate
 from trust_cache.clinic.model_folder import RECORD as MODEL
 from trust_cache.clinic.model_folder import read_model
-from trust_cache.clinic.monitor import check_history
+from trust_cache.clinic.monitoring.model_history import read_history
 from trust_cache.clinic.worklist import read_worklist, record_of
 from trust_cache.heads.run_folder import RECORD as RUN
 from trust_cache.heads.run_folder import SCORES, RunFolder
@@ -143,10 +143,12 @@ def kind_of(place: str) -> str:
             return kind
     if path.is_file() and path.suffix == ".csv":
         return "worklist"
+    if path.is_file() and path.suffix == ".jsonl":
+        return "history"
     if path.is_file() and path.suffix == ".json":
         return _kind_of_document(path)
     raise InputError(
-        f"{place}: expected a certificate, a cache, a worklist, a history of monitor, or a folder of"
+        f"{place}: expected a certificate, a cache, a worklist, the history of a model, or a folder of"
         " preprocess, fit-heads, external, certify, sweep, rivals, compare or export-model, found"
         f" {'none of them' if path.exists() else 'nothing there'}"
     )
@@ -158,8 +160,6 @@ def _kind_of_document(path: Path) -> str:
     except (OSError, ValueError):
         content = None  # whoever reads it says why it cannot be read
     keys = set(content) if isinstance(content, dict) else set()
-    if "looks" in keys:
-        return "history"
     return "attempts" if "attempts" in keys and "tau" not in keys else CERTIFICATE
 
 
@@ -308,7 +308,7 @@ def _walk_worklist(place: str) -> Iterator[ChainLink]:
 
 
 def _walk_history(place: str) -> Iterator[ChainLink]:
-    yield ChainLink("history", place, _attempt(lambda: check_history(Path(place))))
+    yield ChainLink("history", place, _attempt(lambda: read_history(Path(place))))
 
 
 def _walk_attempts(place: str) -> Iterator[ChainLink]:

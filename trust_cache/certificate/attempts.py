@@ -8,7 +8,6 @@ knows only what was certified in its place: not copies of the scores, and not ca
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from trust_cache.heads.run_folder import RECORD, SCORES
 
 SCHEMA = 1
 _RESTORE = "restore the file. Without it, certificates know of no earlier attempt"
-_TRIES, _PAUSE = 100, 0.05  # seconds; another process holds the log for milliseconds
 
 
 class LoggedAttempt(Attempt, frozen=True, kw_only=True):
@@ -91,7 +89,7 @@ def record_attempt(certification: Certification, certified: Path) -> Certificati
             " earlier ones"
         )
         return replace(certification, warnings=(*certification.warnings, warning))
-    lock = _acquire(log)
+    lock = FileLock(log.with_name(f".{log.name}.lock"), str(log)).wait()
     try:
         past = _read(log)
         if attempt not in (entry.attempt for entry in past.attempts):
@@ -152,17 +150,6 @@ def _warnings(earlier: Sequence[Attempt], attempt: Attempt, log: Path) -> tuple[
         f" attempts by their results is a search that no bound here corrects for. The certificates list all"
         f" {len(earlier) + 1}. Log: {log}",
     )
-
-
-def _acquire(log: Path) -> FileLock:
-    """Take the lock of a log; wait while another process writes to it."""
-    lock = FileLock(log.with_name(f".{log.name}.lock"), str(log))
-    for _ in range(_TRIES):
-        try:
-            return lock.acquire()
-        except InputError:
-            time.sleep(_PAUSE)
-    return lock.acquire()
 
 
 def _read(log: Path) -> AttemptLog:

@@ -141,6 +141,17 @@ def read_certified(path: Path) -> CertifiedFolder:
     return CertifiedFolder(path, document, certificates, sealed=unchanged)
 
 
+def read_subgroups(folder: Path, configuration: str, target: float) -> tuple[SubgroupRow, ...]:
+    """Return the subgroup points of a configuration at a target; none where the folder has no points."""
+    try:
+        what = "the points of certify"
+        document = read_json(folder / POINTS, PointsDocument, what=what, schema=SCHEMA, sealed=True)
+    except FileNotFoundError:
+        return ()
+    wanted = (configuration, target)
+    return tuple(row for row in document.subgroups if (row.configuration, row.target) == wanted)
+
+
 def find_certificate(folder: Path, configuration: str, target: float) -> Path:
     """Return the certificate of a configuration at a target in a certified folder."""
     paths = sorted((folder / CERTIFICATES).glob("*.json"))
@@ -307,15 +318,20 @@ def bind_point(
     return {"schema": SCHEMA} | certificate.as_document()
 
 
+def subgroup_rows(certification: Certification) -> tuple[SubgroupRow, ...]:
+    """Return the points of a certification's subgroups as the files have them."""
+    return tuple(
+        SubgroupRow(column=item.column, group=item.group, **item.point.as_document())
+        for item in certification.subgroups
+    )
+
+
 def as_document(certification: Certification) -> dict[str, Any]:
     """Return everything as one document (points.json, `certify --json`)."""
     return PointsDocument(
         schema=SCHEMA,
         points=certification.points,
-        subgroups=tuple(
-            SubgroupRow(column=item.column, group=item.group, **item.point.as_document())
-            for item in certification.subgroups
-        ),
+        subgroups=subgroup_rows(certification),
         resplits=certification.spreads,
         settings=certification.settings,
         split=certification.split.origin,

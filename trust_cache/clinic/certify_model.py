@@ -18,7 +18,7 @@ from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
-from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
+from trust_cache.certificate.certified_folder import Certificate, as_certificate, render, subgroup_rows
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import check_scores
 from trust_cache.clinic.model_folder import (
@@ -31,6 +31,7 @@ from trust_cache.clinic.model_folder import (
 from trust_cache.clinic.model_scoring import ScoredCache, read_key, score_cache
 from trust_cache.heads.run_folder import identify_cache
 from trust_cache.manifest.cases import PATIENT
+from trust_cache.manifest.data_terms import terms_of
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
 OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
@@ -137,5 +138,7 @@ def _attach(
         reference=np.sort(cohort.scores[0][split.evaluation & cohort.complete(0)]),
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
         certificate=certificate,
+        terms={**stored.model.terms, "evaluation": terms_of(cache.manifest)},
+        subgroups=tuple(row for row in subgroup_rows(certification) if row.target == target),
     )
     return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

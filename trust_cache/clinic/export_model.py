@@ -12,7 +12,14 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
-from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
+from trust_cache.certificate.certified_folder import (
+    SPLIT,
+    Certificate,
+    SubgroupRow,
+    find_certificate,
+    read_certificate,
+    read_subgroups,
+)
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
@@ -32,6 +39,7 @@ from trust_cache.heads.folds import CALIBRATE
 from trust_cache.heads.run_folder import RunFolder
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
 from trust_cache.heads.training_data import FitSettings, prepare_final
+from trust_cache.manifest.data_terms import DataTerms, sharing_warnings, terms_of
 from trust_cache.manifest.protocol import SCREENING, Protocol, find_protocol
 from trust_cache.statistics.thresholds import exact_share, select_threshold
 
@@ -49,6 +57,8 @@ class ReadyHead:
     reference: NDArray[np.float64]
     warnings: tuple[str, ...]
     certificate: Certificate | None = None
+    evaluation_terms: tuple[DataTerms, ...] = ()
+    subgroups: tuple[SubgroupRow, ...] = ()
 
 
 def refit(
@@ -112,6 +122,7 @@ def export_model(
     certified: Path | None = None,
     protocol: Protocol | Path | str = SCREENING,
     key: Path | None = None,
+    valid_until: str | None = None,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
@@ -121,13 +132,12 @@ def export_model(
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
     is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
     `protocol` is what `triage` asks of a case; a certificate has its own. With `key`, a file that is made if
-    there is none, the model has digests of its case ids; without, it has none.
+    there is none, the model has digests of its case ids. `valid_until` is the last day for `triage`.
     """
     exact_share(target)
     wanted = find_protocol(protocol)
     refuse_unknown(out, own=OWN)
-    if key is not None and key.resolve().is_relative_to(out.resolve()):
-        raise InputError(f"{key}: expected a key outside the model folder {out}; keep them apart")
+    _keep_apart(key, out)
     threads = count_threads(threads)
     folder = RunFolder(run)
     folder.settings(configuration)
@@ -135,8 +145,7 @@ def export_model(
     rows = open_rows(opened)
     secret = None if key is None else read_key(key, create=True)
     trained_on = TrainedOn.from_cache(opened, rows, secret)
-    external = folder.record.test is not None
-    if external:
+    if external := folder.record.test is not None:
         ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret)
         if ready.certificate is None:
             ready = replace(ready, protocol=wanted)
@@ -144,6 +153,7 @@ def export_model(
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
         )
+    terms = {"training": terms_of(opened.manifest), "evaluation": ready.evaluation_terms}
     model = Model(
         configuration=configuration,
         origin="external" if external else "refit",
@@ -155,9 +165,17 @@ def export_model(
         trained_on=trained_on,
         made_from=_made_from(folder, configuration),
         certificate=ready.certificate,
+        valid_until=valid_until,
+        terms={part: found for part, found in terms.items() if found},
+        subgroups=ready.subgroups,
     )
     kept = write_model(model, out)
-    return Export(read_model(out), ready.warnings, kept)
+    return Export(read_model(out), (*ready.warnings, *sharing_warnings(model.terms)), kept)
+
+
+def _keep_apart(key: Path | None, out: Path) -> None:
+    if key is not None and key.resolve().is_relative_to(out.resolve()):
+        raise InputError(f"{key}: expected a key outside the model folder {out}; keep them apart")
 
 
 def _external(
@@ -200,6 +218,8 @@ def _external(
         reference=reference,
         warnings=warnings,
         certificate=certificate if problem is None else None,
+        evaluation_terms=terms_of(cache.manifest),
+        subgroups=read_subgroups(folder, configuration, target) if problem is None else (),
     )
 
 

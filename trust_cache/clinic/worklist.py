@@ -17,9 +17,10 @@ from trust_cache.base.files import write_file, write_keeping
 from trust_cache.clinic.model_folder import StoredModel
 
 SCHEMA = 1
-Decision = Literal["dismiss", "review"]
+Decision = Literal["dismiss", "review", "audit"]
 DISMISS: Decision = "dismiss"
 REVIEW: Decision = "review"
+AUDIT: Decision = "audit"  # may be dismissed, but was drawn to be read anyway
 UNCERTIFIED = "not certified"
 
 
@@ -57,7 +58,7 @@ class WorklistRow:
             and math.isfinite(self.score)
             and self.score < self.tau
         )
-        if self.decision == DISMISS and not allowed:
+        if self.decision != REVIEW and not allowed:
             raise AssertionError(f"case {self.case_id} may not be dismissed: {self}")
 
 
@@ -166,6 +167,17 @@ def _require_recorded(path: Path, rows: Mapping[str, WorklistRow]) -> None:
         )
 
 
+def read_added(path: Path, column: str, *, required: bool) -> list[str | None]:
+    """Return each row's cell in a column that was added to a worklist; None for all where there is none."""
+    table = read_text_table(path, ("case_id", column) if required else ("case_id",), lines=True)
+    if column not in table.columns:
+        return [None] * table.height
+    for line, cell in table.select(LINE, column).iter_rows():
+        if cell is None and required:
+            raise InputError(f"{path}: line {line}: expected a {column}, found none")
+    return table[column].to_list()
+
+
 def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
     values: dict[str, Any] = {
         name: None if cell is None else _PARSERS.get(name, str)(restore(cell)) for name, cell in cells.items()
@@ -177,8 +189,8 @@ def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
 
 
 def _decision(text: str) -> str:
-    if text not in (DISMISS, REVIEW):
-        raise ValueError(f"expected the decision {DISMISS} or {REVIEW}, found {text!r}")
+    if text not in (DISMISS, REVIEW, AUDIT):
+        raise ValueError(f"expected the decision {DISMISS}, {REVIEW} or {AUDIT}, found {text!r}")
     return text
 
 

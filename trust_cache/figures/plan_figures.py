@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from trust_cache.base.text_tables import confidence, percent, whole_percent
-from trust_cache.certificate.plan import BoundAt, Reach
+from trust_cache.certificate.planning.plan import BoundAt, Reach
 from trust_cache.figures.chart_style import inline
 from trust_cache.figures.figure import (
     WIDE,

@@ -34,6 +34,7 @@ from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
 from trust_cache.heads.folds import EXTERNAL, Folds
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
 from trust_cache.manifest.cases import CASE_LABEL, PATIENT, find_cases
+from trust_cache.manifest.data_terms import DataTerms, terms_of
 from trust_cache.statistics.auroc import auroc
 
 if TYPE_CHECKING:  # certify reads scores and needs neither numba nor zarr, which take seconds to import
@@ -161,6 +162,12 @@ class RunFolder:
     def manifest_file(self) -> Path | None:
         """The path of manifest.csv, where there is one."""
         return self._file(MANIFEST) if self.has(MANIFEST) else None
+
+    @property
+    def terms(self) -> tuple[DataTerms, ...]:
+        """The terms of the data sets of the images that were scored; empty without manifest.csv."""
+        path = self.manifest_file
+        return () if path is None else terms_of(read_text_table(path, ("image_id",)))
 
     def thresholds(self) -> pl.DataFrame:
         """Read configuration, fold, epoch and tau; empty where no configuration has a tau."""

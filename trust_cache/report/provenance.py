@@ -13,7 +13,8 @@ from trust_cache.certificate.attempts import describe_attempts
 from trust_cache.certificate.certification import Certification, Composition
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
-from trust_cache.heads.run_folder import RunRecord
+from trust_cache.heads.run_folder import RunFolder, RunRecord
+from trust_cache.manifest.data_terms import describe_terms
 from trust_cache.manifest.protocol import PAPER
 
 _SHOWN = (
@@ -92,6 +93,7 @@ def _of_run(evidence: Evidence, run: RunRecord) -> Provenance:
     facts: list[tuple[str, str]] = [("folder", str(evidence.path))]
     facts += [(name.replace("_", " "), _text(record[name])) for name in _SHOWN if name in record]
     facts += [(name, _listed(record[name])) for name in ("fingerprint", "versions")]
+    facts += [("data and their terms", describe_terms(RunFolder(evidence.path).terms))]
     # A run by other hands may name its cache by a URL with a password.
     shown = tuple((name, redacted_urls(value)) for name, value in facts)
     text = redacted_urls(json.dumps(record, indent=2, ensure_ascii=False))
