@@ -281,8 +281,8 @@ def plan(
     else:
         raise InputError(
             "plan: expected --bound and --dismissal (with --misses, --audit, --rate), or --cases and"
-            " --positives"
-            " (with --target, --dismissal), or --rate, --limit and --dismissal with --cases or --assurance"
+            " --positives (with --target, --dismissal), or --rate, --limit and --dismissal with --cases or"
+            " --assurance"
         )
 
 
