@@ -127,10 +127,9 @@ def assurance_figure(plan: AssurancePlan) -> Figure:
     return chance_figure(
         "assurance",
         "Assurance by the number of cases",
-        f"The chance that the bound is at most {percent(plan.limit)} if {percent(plan.rate)} of the dismissed"
-        f" have cancer and {percent(plan.dismissal, 0)} of cases are dismissed. It falls where a case is"
-        " added"
-        " that does not yet allow one more cancer.",
+        f"The chance that the bound is at most {percent(plan.limit)} if {percent(plan.rate)} of the"
+        f" dismissed have cancer and {percent(plan.dismissal, 0)} of cases are dismissed. It falls where a"
+        " case is added that does not yet allow one more cancer.",
         "cases of the study",
         [DrawnCurve("assurance", cases, chances)],
     )

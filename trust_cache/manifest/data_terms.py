@@ -71,14 +71,13 @@ def sharing_warnings(terms: Mapping[str, Sequence[DataTerms]]) -> tuple[str, ...
             if forbidden:
                 found.append(
                     f"do not pass this model on: the terms of {item.title} ({part} data: {item.licence})"
-                    " forbid to"
-                    f" pass on {' and '.join(forbidden)} without permission"
+                    f" forbid to pass on {' and '.join(forbidden)} without permission"
                 )
             elif "unknown" in kinds.values():
                 found.append(
                     f"before you pass this model on, read the terms of the {part} data ({item.title};"
-                    " licence:"
-                    f" {item.licence}): whether {' and '.join(kinds)} may be passed on is not recorded here"
+                    f" licence: {item.licence}): whether {' and '.join(kinds)} may be passed on is not"
+                    " recorded here"
                 )
     return tuple(found)
 

@@ -19,12 +19,10 @@ def assurance_in_words(plan: AssurancePlan) -> str:
     """Say how likely the bound is at most the limit."""
     return (
         f"If {whole_percent(plan.rate)} of the dismissed cases have cancer and"
-        f" {whole_percent(plan.dismissal)} are"
-        f" dismissed, {plan.cases:,} cases ({plan.evaluation_cases:,} for evaluation, {plan.dismissed:,}"
-        " of them"
-        f" dismissed) give a bound of at most {whole_percent(plan.limit)} at {confidence(plan.delta)}"
-        " confidence"
-        f" with a chance of {percent(plan.assurance, 1)} (assurance)."
+        f" {whole_percent(plan.dismissal)} are dismissed, {plan.cases:,} cases ({plan.evaluation_cases:,} for"
+        f" evaluation, {plan.dismissed:,} of them dismissed) give a bound of at most"
+        f" {whole_percent(plan.limit)} at {confidence(plan.delta)} confidence with a chance of"
+        f" {percent(plan.assurance, 1)} (assurance)."
         + (
             ""
             if plan.wanted is None
@@ -64,11 +62,10 @@ def _answer(name: str, item: Answer, audit: float | None) -> tuple[str, ...]:
 def reach_in_words(reach: Reach) -> str:
     """Say what a cohort is split into and what no model can beat."""
     return (
-        f"{reach.cases:,} cases with {reach.positives:,} positive: search"
-        f" {reach.search_cases:,} ({reach.search_positives:,}), evaluation"
-        f" {reach.evaluation_cases:,} ({reach.evaluation_positives:,})."
-        f" On search, recall moves in steps of {percent(reach.recall_step)}."
-        f" No model can have a bound below {percent(reach.best_bound, 4)}"
+        f"{reach.cases:,} cases with {reach.positives:,} positive: search {reach.search_cases:,}"
+        f" ({reach.search_positives:,}), evaluation {reach.evaluation_cases:,}"
+        f" ({reach.evaluation_positives:,}). On search, recall moves in steps of"
+        f" {percent(reach.recall_step)}. No model can have a bound below {percent(reach.best_bound, 4)}"
         " (every negative dismissed, no positive).\n"
     )
 

@@ -107,8 +107,7 @@ def draw_problems(decided: DecidedCases, key: bytes) -> list[str]:
         wrong = sum(value > least for value in audited)
         if wrong:
             problems.append(
-                f"worklist {number}: {wrong} of {len(audited)} audited cases were not drawn with this"
-                " key; the"
-                " worklist was changed, or the draw was made with another key"
+                f"worklist {number}: {wrong} of {len(audited)} audited cases were not drawn with this key;"
+                " the worklist was changed, or the draw was made with another key"
             )
     return problems

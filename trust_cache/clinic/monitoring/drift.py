@@ -37,15 +37,12 @@ class Drift:
             return ()
         return (
             f"the scores have drifted: those of the {self.cases:,} cases triaged so far are distributed"
-            " differently"
-            f" from those of the {self.reference:,} evaluation cases (evidence {self.highest_wealth:,.0f}"
-            " to 1,"
-            f" first above {ALARM:.0f} after {self.alarm_after:,} cases; {shift_in_words(self.shift)},"
-            f" {shift_in_words(self.recent_shift)} in the last {min(RECENT, self.cases):,}). The"
-            " machines, the"
-            " population or the export of images may differ; so may only the share of cancers, if the"
-            " evaluation"
-            " cases were enriched. The bound applies only to cases like the evaluation cases",
+            f" differently from those of the {self.reference:,} evaluation cases (evidence"
+            f" {self.highest_wealth:,.0f} to 1, first above {ALARM:.0f} after {self.alarm_after:,} cases;"
+            f" {shift_in_words(self.shift)}, {shift_in_words(self.recent_shift)} in the last"
+            f" {min(RECENT, self.cases):,}). The machines, the population or the export of images may"
+            " differ; so may only the share of cancers, if the evaluation cases were enriched. The bound"
+            " applies only to cases like the evaluation cases",
         )
 
 

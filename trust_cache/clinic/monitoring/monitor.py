@@ -300,9 +300,8 @@ def _changed_terms(past: ModelHistory, model: str, settings: MonitorSettings, de
     """Warn if a setting differs from that of the first monitoring: choosing it by its result is a search."""
     first = past.monitorings(model)[:1]
     return [
-        f"{name.replace('_', ' ')} was {entry.result.get(name)} at the first monitoring of this model and"
-        f" is {value}"
-        " now: chosen after outcomes were seen, it voids the confidence"
+        f"{name.replace('_', ' ')} was {entry.result.get(name)} at the first monitoring of this model and is"
+        f" {value} now: chosen after outcomes were seen, it voids the confidence"
         for entry in first
         for name, value in _terms(settings, delta).items()
         if entry.result.get(name) != value

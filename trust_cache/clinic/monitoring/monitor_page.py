@@ -38,8 +38,7 @@ def render_monitor_page(found: Monitoring, name: str) -> str:
         "style": embedded_script(style),
         "name": name,
         "summary": f"As of {found.as_of} · follow-up {found.settings.follow_up} ·"
-        f" {found.decided[DISMISS]:,} dismissed"
-        f" and {found.decided[AUDIT]:,} audited cases in the worklists",
+        f" {found.decided[DISMISS]:,} dismissed and {found.decided[AUDIT]:,} audited cases in the worklists",
         "status": found.status,
         "confirmed": found.status == "confirmed",
         "verdict": first,

@@ -10,17 +10,15 @@ from trust_cache.statistics.score_drift import ALARM
 MEANINGS = (
     "The bounds are a confidence sequence: they hold at every moment, however often and whenever anyone"
     " looks.",
-    "A case enters once its follow-up time has passed since its examination, in the order of"
-    " examinations. Its"
-    " date decides, never its outcome.",
+    "A case enters once its follow-up time has passed since its examination, in the order of examinations."
+    " Its date decides, never its outcome.",
     "A case that entered without a known outcome counts as cancer for the confirmation and as healthy for the"
     " alarm. Numbers without the unknown are descriptive, and so are those of recent cases.",
     "The rate of all cases so far answers a late change slowly. Look at the recent cases and at the drift of"
     " scores too.",
     "Dismissed cases are not read, so their cancers are found only by symptoms or at the next screening"
-    " (verification bias): a cancer that nobody finds within the follow-up time counts as healthy. The"
-    " audit does"
-    " not have this bias, but it finds only what a reader can see.",
+    " (verification bias): a cancer that nobody finds within the follow-up time counts as healthy. The audit"
+    " does not have this bias, but it finds only what a reader can see.",
     "Cases of one woman in several rounds are not independent; the bounds treat them as if they were.",
 )
 
@@ -41,9 +39,8 @@ def sentences(found: Monitoring) -> list[str]:
     if found.recent is not None:
         recent = found.recent
         text.append(
-            f"Recent cases (examined after {recent.since}): {recent.entered:,} entered,"
-            f" {recent.cancers:,} with"
-            f" cancer, {recent.unknown:,} unknown; {percent(recent.rate)} of those with a known outcome."
+            f"Recent cases (examined after {recent.since}): {recent.entered:,} entered, {recent.cancers:,}"
+            f" with cancer, {recent.unknown:,} unknown; {percent(recent.rate)} of those with a known outcome."
             " Descriptive."
         )
     if found.audited is not None:
@@ -51,8 +48,7 @@ def sentences(found: Monitoring) -> list[str]:
             _stream(found.audited, "audited", f"that had {found.settings.reading_time} to be read", sure)
             + " This is the rate of cancers that a reader finds, not of cancers within"
             f" {found.settings.follow_up}. Unlike the dismissed cases, all audited ones are read, so no"
-            " cancer is"
-            " missed because nobody looked (verification bias)."
+            " cancer is missed because nobody looked (verification bias)."
         )
     elif found.decided[AUDIT]:
         text.append(f"{found.decided[AUDIT]:,} cases were audited; give what readers found with --readings.")
@@ -61,8 +57,7 @@ def sentences(found: Monitoring) -> list[str]:
         text.append(
             f"Scores of {drift.cases:,} triaged cases against {drift.reference:,} evaluation cases:"
             f" {shift_in_words(drift.shift)}; evidence for drift {drift.wealth:.3g} to 1 (an alarm is"
-            f" {ALARM:.0f}"
-            f" to 1{', reached' if drift.differs else ''})."
+            f" {ALARM:.0f} to 1{', reached' if drift.differs else ''})."
         )
     return text
 
@@ -98,8 +93,8 @@ def _stream(rate: WatchedRate, name: str, entered: str, sure: str) -> str:
     return (
         f"Of the {name} cases, {rate.entered:,} {entered} are counted: {rate.cancers:,} with cancer,"
         f" {rate.unknown:,} unknown; {rate.waiting:,} are still waiting.{later} With {sure} confidence at"
-        " every"
-        f" moment, between {percent(rate.lower)} and {percent(rate.upper)} of such cases have cancer.{alike}"
+        f" every moment, between {percent(rate.lower)} and {percent(rate.upper)} of such cases have"
+        f" cancer.{alike}"
     )
 
 
@@ -125,7 +120,6 @@ def table_of(found: Monitoring) -> Table:
         "Counts and bounds",
         ("", *shown),
         tuple((name, *cells) for name, cells in rows.items()),
-        f"Besides, {found.decided[REVIEW]:,} cases were read; the outcomes name"
-        f" {found.reviewed_cancers:,} cancers"
-        " among them.",
+        f"Besides, {found.decided[REVIEW]:,} cases were read; the outcomes name {found.reviewed_cancers:,}"
+        " cancers among them.",
     )

@@ -154,9 +154,8 @@ def _collision(key: CaseKey, first: Path, second: Path, site: str | None) -> str
     of_site = f" of {site} {key[0]}" if site is not None else ""
     return (
         f"{second}: case {key[1]}{of_site} is also in {first}. If these are cases of two sites, tell them"
-        " apart"
-        " with a column of the worklists and outcomes (--site COLUMN); if it is the same case, name only the"
-        " worklist that was used"
+        " apart with a column of the worklists and outcomes (--site COLUMN); if it is the same case, name"
+        " only the worklist that was used"
     )
 
 
@@ -173,9 +172,8 @@ def match_outcomes(outcomes: Mapping[CaseKey, Outcome], decided: DecidedCases, p
     if not any(key in decided.rows for key in outcomes):
         raise InputError(
             f"{path}: expected outcomes of the {len(decided.rows):,} cases that this model decided, found"
-            " none"
-            f" among {len(outcomes):,} outcomes (the first: {_listed(list(outcomes)[:1])})"
-            f"{_near(list(outcomes), decided)}"
+            f" none among {len(outcomes):,} outcomes (the first:"
+            f" {_listed(list(outcomes)[:1])}){_near(list(outcomes), decided)}"
         )
     return len(unmatched)
 
@@ -197,9 +195,8 @@ def require_examined(
     if missing:
         raise InputError(
             "expected the examination date of every dismissed or audited case, found none for"
-            f" {len(missing):,}"
-            f" ({_listed(missing)}); add a row with case_id, an empty label and the column examined for each:"
-            " only its date tells whether a case should have an outcome by now"
+            f" {len(missing):,} ({_listed(missing)}); add a row with case_id, an empty label and the column"
+            " examined for each: only its date tells whether a case should have an outcome by now"
         )
     return dates
 

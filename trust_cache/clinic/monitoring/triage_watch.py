@@ -49,9 +49,8 @@ class TriageWatch:
         today = today or date.today()
         if stored.model.expired(today) and not expired:
             raise InputError(
-                f"{stored.folder}: the model was valid until {stored.model.valid_until}; certify and"
-                " export it"
-                " again, or apply it with --expired, which every row records"
+                f"{stored.folder}: the model was valid until {stored.model.valid_until}; certify and export"
+                " it again, or apply it with --expired, which every row records"
             )
         place = history if history is not None else history_file(stored.folder)
         read_history(place)
