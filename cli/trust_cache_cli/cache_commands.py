@@ -127,11 +127,16 @@ def subset(
     _say_written(subset_cache(cache, out, pairs))
 
 
-@command(caches, "cache import features.npz --manifest manifest.csv --out cache.zarr", name="import")
+@command(
+    caches,
+    "cache import features.npz --manifest manifest.csv --out cache.zarr",
+    "cache import features.npz --array features --manifest manifest.csv --out cache.h5 --encoder b2",
+    name="import",
+)
 def import_(
     features: Annotated[
         Path,
-        typer.Argument(help="A .npy file, or a .npz with `features`: [image, dim] or [image, view, dim]."),
+        typer.Argument(help="A .npy or .npz file of features: [image, dim] or [image, view, dim]."),
     ],
     manifest: Annotated[
         Path, typer.Option(metavar="FILE", help="The manifest, its rows in the order of the features.")
@@ -144,11 +149,14 @@ def import_(
             help="The encoder that made them; `external` needs two caches of the same encoder.",
         ),
     ] = None,
+    array: Annotated[
+        str, typer.Option(metavar="NAME", help="The array of a .npz file that holds the features.")
+    ] = "features",
 ) -> None:
     """Make a cache of imported features."""
     from trust_cache.cache.copy_cache import import_features
 
-    _say_written(import_features(features, manifest, out, encoder=encoder))
+    _say_written(import_features(features, manifest, out, encoder=encoder, array=array))
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -12,9 +12,9 @@ from trust_cache_cli.options import (
     AsJson,
     By,
     CertifyOptions,
+    ColumnOptions,
     Delta,
     OutFolder,
-    PatientColumn,
     Seed,
     Targets,
     command,
@@ -36,18 +36,20 @@ app = command_group()
 @command(
     app,
     "certify scores.csv --out certified/",
-    "certify run/ --out certified/ --target 0.98 --by site --resplits 200",
+    "certify results.xlsx --out certified/ --case accession --score prob --label class --positive malignant",
+    "certify run/ --out certified/ --target 0.98 --by site --by age=50,60,70 --resplits 200",
     "certify scores.csv --out certified/ --rule ltt --prevalence 0.005 --json",
     "certify --model model/ --cache new.zarr --out certified/ --attach",
 )
 def certify(
     out: OutFolder,
     terms: CertifyOptions,
+    columns: ColumnOptions,
     scores: Annotated[
         Path | None,
         typer.Argument(
-            help="A run folder, or a CSV with case_id, label, score (and optionally configuration,"
-            " image_id, further columns), one row per image or case."
+            help="A run folder, or a table (CSV, Parquet, Excel) with case_id, label, score (and optionally"
+            " configuration, image_id, further columns), one row per image or case."
         ),
     ] = None,
     model: Annotated[
@@ -68,7 +70,6 @@ def certify(
     ] = False,
     seed: Seed = 0,
     by: By = None,
-    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
@@ -87,15 +88,13 @@ def certify(
 
     made = None
     with bar("resplits", terms.resplits) as resplits:
-        options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
+        options = {**vars(terms), **columns.given(), "seed": seed, "by": by, "advance": resplits.advance}
         targets = options.pop("target")
         if model is not None or cache is not None or attach:
             made = _certify_model(scores, model, cache, out, targets, attach, options)
             certification, kept = made.certification, made.kept
         elif scores is None:
-            raise InputError(
-                "expected scores (a CSV file or run folder), or --model with --cache, found none"
-            )
+            raise InputError("expected scores (a table or a run folder), or --model with --cache, found none")
         else:
             refuse_unknown(out, own=OWN)
             options["protocol"] = options["protocol"] or "paper"
@@ -162,6 +161,7 @@ def verify(
             help="A file of certified/certificates/, or any folder, cache or worklist that a command wrote."
         ),
     ],
+    columns: ColumnOptions,
     scores: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The scores or the run folder that were certified."),
@@ -170,23 +170,23 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
     ] = None,
-    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Recompute a certificate from its scores and split, or compare a folder with its records.
 
-    Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
+    Lists the fields, files and images that do not agree; the exit code is then 1. The names of the scores'
+    columns are those that `certify` was given, if the certificate is in its folder. A run is followed to its
     cache, and a cache to its pictures.
     """
     if artefact.suffix != ".json":
-        _verify_folder(artefact, scores, json=json)
+        _verify_folder(artefact, scores, columns.given(), json=json)
         return
     if scores is None:
         raise InputError(f"{artefact}: expected the scores that it certifies; give them with --scores")
     from trust_cache.certificate.verify import as_document
     from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(artefact, scores, split, patient=patient)
+    verification = verify_certificate(artefact, scores, split, columns=columns.given())
     if json:
         show_json(as_document(verification))
     elif verification.holds:
@@ -198,11 +198,11 @@ def verify(
         raise typer.Exit(DISAGREES)
 
 
-def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
+def _verify_folder(folder: Path, scores: Path | None, columns: dict[str, str], *, json: bool) -> None:
     """Print each link of a folder's chain with its mismatches."""
     from trust_cache.api.verify_folder import verify_folder
 
-    links = verify_folder(folder, scores)
+    links = verify_folder(folder, scores, columns)
     if json:
         show_json([asdict(link) for link in links])
     else:

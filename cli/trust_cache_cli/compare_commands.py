@@ -9,13 +9,13 @@ from trust_cache.base.errors import InputError
 from trust_cache_cli.options import (
     TARGETS,
     AsJson,
+    ColumnOptions,
     Delta,
     Epochs,
     Folds,
     Limit,
     LowMemory,
     OutFolder,
-    PatientColumn,
     ProtocolOption,
     Seed,
     SplitFile,
@@ -44,10 +44,11 @@ def compare(
     scores: Annotated[
         Path,
         typer.Argument(
-            help="A run folder (fit-heads, external), or a CSV with configuration, case_id, label, score."
+            help="A run folder (fit-heads, external), or a table with configuration, case_id, label, score."
         ),
     ],
     out: OutFolder,
+    columns: ColumnOptions,
     target: Targets = None,
     reference: Annotated[
         str | None,
@@ -69,7 +70,6 @@ def compare(
         typer.Option(metavar="POINTS", help="Margin of non-inferiority, in percentage points of dismissal."),
     ] = 1.0,
     protocol: ProtocolOption = "paper",
-    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Test whether one configuration dismisses more than another at the same recall.
@@ -95,7 +95,7 @@ def compare(
             resplits=resplits,
             margin_points=margin_points,
             protocol=protocol,
-            patient=patient,
+            **columns.given(),
             advance=shown.advance,
         )
     note_kept(out, write_comparison(comparison, out))
@@ -118,13 +118,14 @@ def compare(
 )
 def rivals(
     out: OutFolder,
+    columns: ColumnOptions,
     cache: Annotated[
         str | None, typer.Argument(help="A cache of features: a .zarr folder or URL, or an .h5 file.")
     ] = None,
     scores: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Instead of a cache: a run folder or a scores.csv; nothing is trained."
+            metavar="FILE", help="Instead of a cache: a run folder or a table of scores; nothing is trained."
         ),
     ] = None,
     target: Targets = None,
@@ -155,6 +156,7 @@ def rivals(
     that finds no threshold prints how many positives or dismissed cases it needs; that is a result.
     """
     from trust_cache.base.files import refuse_unknown
+    from trust_cache.certificate.score_table import ScoreColumns
     from trust_cache.manifest.protocol import find_protocol
     from trust_cache.studies.rivals.rival_rules import RivalSettings
     from trust_cache.studies.rivals.rivals import study_cache, study_scores
@@ -164,6 +166,8 @@ def rivals(
         raise InputError("expected a cache or --scores, found " + ("both" if cache else "neither"))
     if scores is not None and (folds is not None or models is not None):
         raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
+    if scores is None and columns.given():
+        raise InputError(f"--{next(iter(columns.given()))}: names a column of --scores; a cache has its own")
     named = {"models": names(models), "rules": names(rules)}
     chosen = {name: value for name, value in named.items() if value is not None}
     settings = RivalSettings(
@@ -172,7 +176,7 @@ def rivals(
     )  # fmt: skip
     refuse_unknown(out, own=OWN)
     if cache is None:
-        study = study_scores(scores or Path(), settings, split=split)
+        study = study_scores(scores or Path(), settings, split=split, columns=ScoreColumns(**columns.given()))
     else:
         with bar("fitting score models", settings.steps) as shown:
             study = study_cache(

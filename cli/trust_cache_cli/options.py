@@ -138,8 +138,12 @@ SplitFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Reuse the search/evaluation split of a split.csv.")
 ]
 By = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Certify the same thresholds for each group of a column."),
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Certify the same thresholds for each group of a column (age=50,60,70: bands of numbers); may be"
+        " repeated.",
+    ),
 ]
 Prevalence = Annotated[
     float | None, typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence.")
@@ -147,9 +151,6 @@ Prevalence = Annotated[
 Limit = Annotated[
     float | None,
     typer.Option(metavar="B", help="The largest acceptable bound. [the prevalence of the evaluation cases]"),
-]
-PatientColumn = Annotated[
-    str, typer.Option("--patient", metavar="COLUMN", help="The column of patients, if the scores have one.")
 ]
 _PROTOCOL = (
     "What a case must be to be dismissed: paper (every image has a score), screening (also the four standard"
@@ -169,6 +170,47 @@ class TrainingOptions:
     ] = None
     threads: Threads = None
     low_memory: LowMemory = False
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """Settings of all heads."""
+
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of every configuration. [its own: 3e-5]")
+    ] = None
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay of every configuration. [its own: 1e-4]")
+    ] = None
+    clip: Annotated[
+        float | None, typer.Option(help="Largest gradient norm of every configuration. [its own: 5]")
+    ] = None
+    batch_positives: Annotated[int, typer.Option(metavar="N", help="Positive images per batch.")] = 20
+    batch_negatives: Annotated[int, typer.Option(metavar="N", help="Negative images per batch.")] = 60
+    dropout: Annotated[float, typer.Option(metavar="P", help="Share of features dropped in training.")] = 0.3
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """The names of the scores' columns; a certified folder remembers them."""
+
+    case: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of case ids. [case_id]")] = (
+        None
+    )
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels. [label]")] = None
+    score: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of scores. [score]")] = None
+    positive: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="The label of cancer; all others are healthy. [1 or true]"),
+    ] = None
+    patient: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of patients, if there is one. [patient_id]"),
+    ] = None
+
+    def given(self) -> dict[str, str]:
+        """Return the names that were given, by the names of the library's arguments."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import By, Limit, Prevalence, SplitFile, Targets, command, command_group
+from trust_cache_cli.options import (
+    By,
+    ColumnOptions,
+    Limit,
+    Prevalence,
+    SplitFile,
+    Targets,
+    command,
+    command_group,
+)
 from trust_cache_cli.output import bar, note_kept, say, show_list, show_table, warn
 
 if TYPE_CHECKING:
@@ -28,18 +37,14 @@ class PointOptions:
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="paper, screening or a .toml file. [paper]")
     ] = None
-    patient: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The column of patients, if the scores have one. [patient_id]"),
-    ] = None
 
-    def options(self) -> "Options":
+    def options(self, columns: ColumnOptions) -> "Options":
         """Return them as the library takes them."""
         from trust_cache.certificate.evidence import Options
 
         given = vars(self) | {"targets": None if self.target is None else tuple(self.target)}
         given.pop("target")
-        return Options(**given)
+        return Options(**given, columns=columns.given())
 
 
 @command(
@@ -53,12 +58,13 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN [FOLDER]...",
-            help="A run folder (or a CSV of scores), and further folders to include: from certify,"
+            help="A run folder (or a table of scores), and further folders to include: from certify,"
             " external, sweep, compare, in any order.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],
     points: PointOptions,
+    columns: ColumnOptions,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +94,12 @@ def report(
         raise InputError(f"--out: expected the name of an .html file, found the folder {out}")
     if figures is not None:
         refuse_unknown(figures, own=OWN)
-    options = replace(points.options(), by=by, prevalence=prevalence, configuration=configuration)
+    options = replace(
+        points.options(columns),
+        by=tuple(by) if by else None,
+        prevalence=prevalence,
+        configuration=configuration,
+    )
     made = make_report(folders, options, sys.argv[2:])
     size = write_page(made, out)
     warn(made.evidences[0].certification.warnings)
@@ -106,16 +117,17 @@ def show(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN [CERTIFIED]", help="A run folder or a CSV of scores, and its certified folder."
+            metavar="RUN [CERTIFIED]", help="A run folder or a table of scores, and its certified folder."
         ),
     ],
     points: PointOptions,
+    columns: ColumnOptions,
 ) -> None:
     """Print the essentials of a run: the status of each point, its meaning, and tau by epoch."""
     from trust_cache.report.report import gather_evidence
     from trust_cache.report.terminal import essentials
 
-    for evidence in gather_evidence(folders, points.options()):
+    for evidence in gather_evidence(folders, points.options(columns)):
         found = essentials(evidence)
         warn(found.warnings)
         say(found.title, style="bold")

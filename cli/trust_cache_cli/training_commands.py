@@ -14,6 +14,7 @@ from trust_cache_cli.options import (
     CacheArgument,
     CertifyOptions,
     Folds,
+    HeadOptions,
     OutRun,
     Repeats,
     RunArgument,
@@ -44,6 +45,7 @@ def _configurations(default: str) -> object:
     app,
     "fit-heads cache.zarr --out run/",
     "fit-heads cache.zarr --out run/ --configurations ce,closed-loop --repeats 5",
+    "fit-heads cache.zarr --out run/ --lr 1e-3 --epochs 40 --weight-decay 0.01",
     "fit-heads cache.zarr --out run/ --configurations mine.toml --low-memory --resume",
     name="fit-heads",
 )
@@ -51,6 +53,7 @@ def fit_heads(
     cache: CacheArgument,
     out: OutRun,
     training: TrainingOptions,
+    heads: HeadOptions,
     run_options: RunOptions,
     configurations: Annotated[list[str] | None, _configurations("the paper's five")] = None,
     folds: Folds = None,
@@ -75,6 +78,7 @@ def fit_heads(
             on_shard=on_shard,
             on_epoch=on_epoch,
             **vars(training),
+            **vars(heads),
             **vars(run_options),
         )
     warn(run.warnings)
@@ -101,6 +105,7 @@ def external(
     ],
     out: OutRun,
     training: TrainingOptions,
+    heads: HeadOptions,
     run_options: RunOptions,
     terms: CertifyOptions,
     configurations: Annotated[list[str] | None, _configurations("ce,closed-loop")] = None,
@@ -111,11 +116,11 @@ def external(
         ),
     ] = None,
     by: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Certify the same thresholds for each group of a column of TEST_CACHE; none: no groups."
-            " [site_id or site, if there are several]",
+            help="Certify the same thresholds for each group of a column of TEST_CACHE (age=50,60,70: bands"
+            " of numbers); may be repeated; none: no groups. [site_id or site, if there are several]",
         ),
     ] = None,
     json: AsJson = False,
@@ -142,7 +147,7 @@ def external(
                 delta=terms.delta,
                 seed=training.seed,
                 rule=terms.rule,
-                by=by,
+                by=tuple(by or ()),
                 prevalence=terms.prevalence,
                 resplits=terms.resplits,
                 limit=terms.limit,
@@ -153,6 +158,7 @@ def external(
             on_shard=on_shard,
             on_epoch=on_epoch,
             **vars(training),
+            **vars(heads),
             **vars(run_options),
         )
     _show_external(result, as_json=json)

@@ -75,7 +75,7 @@ def test_incomplete_cases_are_counted_and_listed(run: Run, scores_file: WriteSco
             "margin_points: expected percentage points above 0 and below 100, found 0",
         ),
         (["--protocol", "papr"], "protocol: expected paper"),
-        (["--patient", "who"], "expected a column 'who' of patients"),
+        (["--patient", "who"], "--patient: expected a column 'who'"),
         (["--seed", "-1"], "seed: expected 0 or more"),
     ],
 )

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chosen = {"closed-loop": presets()["closed-loop"]}
     fit_heads(cache, folder / "run", configurations=chosen, epochs=2, threads=1)
-    terms = CertifySettings(TARGETS, by="none")
+    terms = CertifySettings(TARGETS, by=("none",))
     evaluate_externally(cache, new, folder / "external", epochs=2, threads=1, terms=terms)
     return folder
 

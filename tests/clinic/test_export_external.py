@@ -20,7 +20,7 @@ from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.studies.external import evaluate_externally
 
-TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by="none", protocol=LEFT_CC, limit=0.9)
+TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by=("none",), protocol=LEFT_CC, limit=0.9)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     run = make_run(
         tmp_path_factory.mktemp("made") / "run", configurations=("closed-loop", HOSTILE[0]), cases=400
     )
-    return make_report([run], Options(by="site", prevalence=0.01))
+    return make_report([run], Options(by=("site",), prevalence=0.01))
 
 
 @pytest.fixture(scope="module")

@@ -192,7 +192,8 @@ def test_threads_memory_and_splits_given_change_no_byte(
     result: External, trained_on: Path, tested_on: Path, tmp_path: Path
 ) -> None:
     again = evaluate_externally(
-        trained_on, tested_on, tmp_path / "run", terms=replace(TERMS, by="none"), threads=2, low_memory=True,
+        trained_on, tested_on, tmp_path / "run", terms=replace(TERMS, by=("none",)), threads=2,
+        low_memory=True,
         folds=result.folder / "folds.csv", split=result.certified / "split.csv",
     )  # fmt: skip
     for name in RUN_FILES - {"run.json"}:
@@ -298,7 +299,7 @@ def test_targets_that_cannot_be_certified_are_refused_before_training(tmp_path: 
         with pytest.raises(InputError, match=said):
             evaluate_externally(trained_on, tested_on, tmp_path / "run", on_epoch=never)
     for wrong, said in (
-        ({"terms": CertifySettings(by="nothing")}, "no column 'nothing'"),
+        ({"terms": CertifySettings(by=("nothing",))}, "no column 'nothing'"),
         ({"split": tmp_path / "none.csv"}, "no such file"),
         ({"folds": tmp_path / "none.csv"}, "no such file"),
         ({"views": 7}, "augmented views"),

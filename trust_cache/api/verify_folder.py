@@ -4,7 +4,7 @@ A run names its cache, and a cache the manifest of its pictures: `verify_folder`
 folder to the pictures. What is not there any more is said, not counted as a mismatch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,16 +40,19 @@ class ChainLink:
     notes: tuple[str, ...] = ()
 
 
-def verify_folder(place: Path | str, scores: Path | None = None) -> tuple[ChainLink, ...]:
+def verify_folder(
+    place: Path | str, scores: Path | None = None, columns: Mapping[str, str] | None = None
+) -> tuple[ChainLink, ...]:
     """Compare a folder with its records, then what it was made from; the first link is the folder itself.
 
-    `scores` are those of a certified folder, which does not record their place.
+    `scores` are those of a certified folder, which does not record their place; `columns` are names of their
+    columns that differ from the folder's.
     """
     kind = _kind(str(place))
     if scores is not None and kind != "certified":
         raise InputError(f"{place}: expected --scores for a certificate or a certified folder only")
     if kind == "certified":
-        return (_certified(Path(place), scores),)
+        return (_certified(Path(place), scores, columns or {}),)
     return tuple(_WALKS[kind](str(place)))
 
 
@@ -151,12 +154,12 @@ def _walk_run(place: str) -> Iterator[ChainLink]:
         yield from _walk_cache(cache, content)
 
 
-def _certified(folder: Path, scores: Path | None) -> ChainLink:
+def _certified(folder: Path, scores: Path | None, columns: Mapping[str, str]) -> ChainLink:
     """Recompute every certificate of a folder."""
     if scores is None:
         note = f"{folder}: give the run or the scores with --scores to recompute its certificates"
         return ChainLink("certified", str(folder), (), (note,))
-    problems = _attempt(lambda: gather([scores], Options(), [folder]))
+    problems = _attempt(lambda: gather([scores], Options(columns=columns), [folder]))
     return ChainLink("certified", str(folder), problems)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings, repeated_projections
+from trust_cache.certificate.score_table import Cohort, Scores, knows_warnings, repeated_projections
+from trust_cache.manifest.case_groups import CONFLICTING, Grouping
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.thresholds import allowed_misses
 
@@ -96,21 +97,34 @@ def resolution_warnings(targets: Sequence[float], search_positives: int) -> list
 
 
 def certification_warnings(
-    cohort: Cohort, targets: Sequence[float], grouping: Grouping | None, points: Sequence[Point]
+    cohort: Cohort, targets: Sequence[float], groupings: Sequence[Grouping], points: Sequence[Point]
 ) -> list[str]:
     """Return all warnings about the input and the outcome of a certification."""
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
     warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
-    if grouping is not None and len(grouping.names) > _MANY_GROUPS:
-        warnings.append(
-            f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
-            " correction is large; put a numeric column into bands first"
-        )
+    warnings += group_warnings(groupings)
     if not any(point.met for point in points):
         warnings.append("every point is N/A: no configuration met its target on the evaluation subset")
     elif not any(point.certified for point in points):
         warnings.append("no point is certified: see the status of each")
+    return warnings
+
+
+def group_warnings(groupings: Sequence[Grouping]) -> list[str]:
+    """Warn of a column with many groups, and of one that is about images, not cases."""
+    warnings = []
+    for grouping in groupings:
+        if grouping.all_conflicting:
+            warnings.append(
+                f"--by {grouping.column}: the images of every case differ in this column, so all cases are"
+                f" `{CONFLICTING}` and there are no groups to compare; choose a column about cases"
+            )
+        elif len(grouping.names) > _MANY_GROUPS:
+            warnings.append(
+                f"--by {grouping.column}: {len(grouping.names)} groups: each bound is wide and the correction"
+                " is large; put numbers into bands (--by age=50,60,70)"
+            )
     return warnings
 
 

@@ -1,7 +1,7 @@
 """The certified folder: its files, the records in them, the only writer and the only reader."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from trust_cache.certificate.certification import (
 from trust_cache.certificate.point_tables import all_tables, name_of, paper_table, reasons
 from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
 from trust_cache.certificate.resplits import Spread
-from trust_cache.certificate.score_table import Cohort, Scores
+from trust_cache.certificate.score_table import COLUMNS, Cohort, ScoreColumns, Scores
 from trust_cache.certificate.split import Split, draw_split, read_split
 from trust_cache.manifest.protocol import Protocol
 
@@ -121,6 +121,14 @@ def read_certified(path: Path) -> CertifiedFolder:
             f" {len(certificates)}; certify again"
         )
     return CertifiedFolder(path, document, certificates)
+
+
+def recorded_columns(points: Path, given: Mapping[str, str] | None = None) -> ScoreColumns:
+    """Return the names of the scores' columns in points.json, where there is one; `given` come first."""
+    columns = COLUMNS
+    if points.is_file():
+        columns = read_json(points, PointsDocument, what="the points of certify").settings.columns
+    return replace(columns, **given or {})
 
 
 def find_certificate(folder: Path, configuration: str, target: float) -> Path:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.points import Point
+from trust_cache.manifest.case_groups import parse_groups
 from trust_cache.statistics.prevalence import ASSUMPTION
 from trust_cache.statistics.rules import RULES
 
@@ -29,8 +31,9 @@ def all_tables(certification: Certification) -> dict[str, Table]:
     tables = {"paper": paper_table(certification), "details": details_table(certification)}
     if certification.settings.prevalence is not None:
         tables["prevalence"] = _prevalence_table(certification)
-    if certification.subgroups:
-        tables["subgroups"] = _subgroup_table(certification)
+    for number, column in enumerate(certification.settings.by):
+        name = "subgroups" if not number else f"subgroups-{number + 1}"
+        tables[name] = _subgroup_table(certification, column)
     if certification.spreads:
         tables["resplits"] = _spread_table(certification)
     return tables
@@ -148,7 +151,7 @@ def _prevalence_table(certification: Certification) -> Table:
     return Table(title, header, rows, legend)
 
 
-def _subgroup_table(certification: Certification) -> Table:
+def _subgroup_table(certification: Certification, column: str) -> Table:
     rows = tuple(
         (
             name_of(item.point.configuration),
@@ -163,16 +166,25 @@ def _subgroup_table(certification: Certification) -> Table:
             item.point.status,
         )
         for item in certification.subgroups
+        if item.column == column
     )
     header = (
-        "Configuration", "Target", certification.subgroups[0].column, "Dismissed",
+        "Configuration", "Target", column_name(column), "Dismissed",
         "Positives dismissed", "Dismissal", BOUND, BOUND_CORRECTED, "Recall", "Status",
     )  # fmt: skip
     legend = (
         f"Corrected: for the {certification.subgroups[0].point.compared} points compared (configurations x"
-        " targets x groups, all cases among them)."
+        " targets x groups of all columns, all cases being one more group)."
     )
-    return Table("The same thresholds by subgroup, met or not", header, rows, legend)
+    return Table(f"The same thresholds by {column_name(column)}, met or not", header, rows, legend)
+
+
+def column_name(by: str) -> str:
+    """Return the name of a column to group by, without the edges of its bands."""
+    try:
+        return parse_groups(by, ()).column
+    except InputError:
+        return by  # a column with such a name
 
 
 def _spread_table(certification: Certification) -> Table:

@@ -20,7 +20,7 @@ from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
 from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import check_scores
+from trust_cache.certificate.score_table import COLUMNS, ScoreColumns, check_scores
 from trust_cache.clinic.model_folder import (
     ModelThreshold,
     StoredModel,
@@ -30,7 +30,6 @@ from trust_cache.clinic.model_folder import (
 )
 from trust_cache.clinic.model_scoring import ScoredCache, score_cache
 from trust_cache.heads.run_folder import identify_cache
-from trust_cache.manifest.cases import PATIENT
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
 OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
@@ -80,7 +79,8 @@ def certify_model(
     shared = stored.model.trained_on.refuse_seen(opened, rows)
     scored = score_cache(opened, rows, stored.model.head)
     table = scores_table(opened, scored, stored.model.configuration)
-    scores = check_scores(table, str(out / SCORES), terms.get("patient", PATIENT))
+    columns = ScoreColumns(patient=terms.get("patient", COLUMNS.patient))
+    scores = check_scores(table, str(out / SCORES), columns)
     certification = certify(scores, targets=wanted, advance=advance, **terms)
     certification = replace(certification, warnings=(*shared, *certification.warnings))
     certification = record_attempt(certification, model)

@@ -15,10 +15,10 @@ from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
 from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
-from trust_cache.heads.training_data import FitSettings, Preparation, prepare
+from trust_cache.heads.training_data import Preparation, fit_settings, prepare
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +55,12 @@ def fit_heads(
     *,
     configurations: Mapping[str, HeadSettings] | None = None,
     epochs: int = 20,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    batch_positives: int = 20,
+    batch_negatives: int = 60,
+    dropout: float = 0.3,
     seed: int = 0,
     views: int | None = None,
     folds: Path | str | None = None,
@@ -69,13 +75,16 @@ def fit_heads(
 ) -> Run:
     """Train the configurations over five folds and write the run folder.
 
-    The same seed gives the same scores, byte for byte, on any number of threads. `resume` continues an
-    interrupted run fold by fold; an existing folder is an error without it or `overwrite`. `on_shard` gets
-    the shards loaded and their number, then `on_epoch` a report of each epoch.
+    `lr`, `weight_decay` and `clip` replace those of every configuration. The same seed gives the same scores,
+    byte for byte, on any number of threads. `resume` continues an interrupted run fold by fold; an existing
+    folder is an error without it or `overwrite`. `on_shard` gets the shards loaded and their number, then
+    `on_epoch` a report of each epoch.
     """
-    settings = FitSettings(
-        dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
-    )
+    settings = fit_settings(
+        configurations or presets(), epochs=epochs, lr=lr, weight_decay=weight_decay,
+        clip=clip, batch_positives=batch_positives, batch_negatives=batch_negatives, dropout=dropout,
+        seed=seed, views=views, repeats=repeats,
+    )  # fmt: skip
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite)
     threads = count_threads(threads)
@@ -85,11 +94,7 @@ def fit_heads(
         partial.require_same(work.identity)
     rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
     loaded = time.perf_counter()
-    _LOG.info(
-        "%s: %d images, %d views, %d features %s in %.1f s",
-        opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
-        loaded - begin,
-    )  # fmt: skip
+    _LOG.info("%s: %d images read in %.1f s", opened.source, opened.images, loaded - begin)
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(work, rows, partial, trainer=trainer, threads=threads, on_epoch=on_epoch)

@@ -27,6 +27,7 @@ _FIGURES: tuple[Callable[[Evidence], Figure | None], ...] = (
     recall_figure, roc_figure, distribution_figure, threshold_figure, reliability_figure, level_figure,
     subgroup_figure,
 )  # fmt: skip
+_TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".xls")  # files of scores
 _FURTHER_FIGURES = (recall_figure, distribution_figure, subgroup_figure)
 
 
@@ -75,9 +76,11 @@ def _kind(path: Path) -> str:
     if not path.exists():
         raise InputError(f"{path}: no such folder")
     if not path.is_dir():
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() in _TABLES:
             return "run"  # imported scores
-        raise InputError(f"{path}: expected a folder or a CSV of scores, found another file")
+        raise InputError(
+            f"{path}: expected a folder or a table of scores ({', '.join(_TABLES)}), found another file"
+        )
     for kind, sign in _SIGNS.items():
         if (path / sign).is_file():
             return kind

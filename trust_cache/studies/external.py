@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,23 @@ from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import as_document, render
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import check_scores, read_scores
+from trust_cache.certificate.score_table import COLUMNS, check_scores, read_scores
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.fit import OnEpoch, open_place, run_files, train_missing
 from trust_cache.heads.fold_training import PartialRun, lock_beside
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
 from trust_cache.heads.run_folder import OWN as RUN_OWN
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
-from trust_cache.heads.training_data import FitSettings, Preparation, feature_warnings, prepare_final
-from trust_cache.manifest.cases import PATIENT, Cases, find_cases
+from trust_cache.heads.training_data import (
+    FitSettings,
+    Preparation,
+    feature_warnings,
+    fit_settings,
+    prepare_final,
+)
+from trust_cache.manifest.cases import Cases, find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -76,6 +82,12 @@ def evaluate_externally(
     *,
     configurations: Mapping[str, HeadSettings] | None = None,
     epochs: int = 20,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    batch_positives: int = 20,
+    batch_negatives: int = 60,
+    dropout: float = 0.3,
     seed: int = 0,
     views: int | None = None,
     folds: Path | None = None,
@@ -95,8 +107,11 @@ def evaluate_externally(
     inside it. Without `terms.by` the groups are the sites of the test cache, if it has several ("none": no
     groups). Wrong input is refused before training. If it is interrupted in training, it starts over.
     """
-    chosen = dict(configurations or {name: presets()[name] for name in FINAL})
-    settings = FitSettings(chosen, TrainingSettings(epochs=epochs), seed, 1, views)
+    settings = fit_settings(
+        configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr, weight_decay=weight_decay,
+        clip=clip, batch_positives=batch_positives, batch_negatives=batch_negatives, dropout=dropout,
+        seed=seed, views=views,
+    )  # fmt: skip
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
     threads = count_threads(threads)
@@ -119,9 +134,7 @@ def evaluate_externally(
         _LOG.info("trained %d heads in %.1f s", work.heads, seconds["train"])
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
         run = run_files(work, partial, how, test)
-        initial = initial_parameters(Draws(seed, 0), 1, test.dim)
-        (scores,) = score_rows(test_rows, np.arange(test.images), initial)
-        certification, rankings = _certify(run, partial, find_cases(test.manifest), scores, options)
+        certification, rankings = _certify(run, partial, test, test_rows, options, seed)
         certified = {f"{CERTIFIED}/{name}": content for name, content in render(certification).items()}
         kept = write_folder(out, run | certified, own=OWN, keep=not overwrite)
         partial.discard()
@@ -148,12 +161,12 @@ def refuse_unlike(train: Cache, test: Cache) -> None:
             )
 
 
-def find_groups(manifest: pl.DataFrame, by: str | None) -> str | None:
-    """Return the column to certify by: the one asked for, else a column of several sites, else none."""
-    if by is not None:
-        return None if by == NO_GROUPS else by
+def choose_groups(manifest: pl.DataFrame, by: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns to certify by: those asked for, else a column of several sites, else none."""
+    if by:
+        return tuple(column for column in by if column != NO_GROUPS)
     columns = (name for name in SITE_COLUMNS if name in manifest.columns)
-    return next((name for name in columns if manifest[name].drop_nulls().n_unique() > 1), None)
+    return tuple(name for name in columns if manifest[name].drop_nulls().n_unique() > 1)[:1]
 
 
 def _prepare(
@@ -166,12 +179,12 @@ def _prepare(
 ) -> tuple[Preparation, dict[str, Any]]:
     """Return what to train on and the options of `certify`, both checked against the test cache."""
     refuse_unlike(train, test)
-    if terms.patient != PATIENT:
-        raise InputError(
-            f"patient: expected {PATIENT}, the column of patients in a manifest, found {terms.patient!r}"
-        )
+    for name, expected in vars(COLUMNS).items():
+        found = getattr(terms, name)
+        if found != expected:
+            raise InputError(f"{name}: expected {expected}, as in every manifest, found {found!r}")
     work = prepare_final(train, settings, folds)
-    options = {**vars(terms), "by": find_groups(test.manifest, terms.by), "split": split}
+    options = {**vars(terms), "by": choose_groups(test.manifest, terms.by), "split": split}
     # Constant scores are certified first, so that wrong input is refused before training.
     score = pl.when(pl.Series(test.done)).then(0.5)  # nothing for an image without features
     table, names = test.manifest.with_columns(score=score), settings.configurations
@@ -195,20 +208,26 @@ def _load(
 def _certify(
     run: Mapping[str, bytes],
     partial: PartialRun,
-    cases: Cases,
-    untrained: NDArray[np.float64],
+    test: Cache,
+    test_rows: FeatureRows,
     options: Mapping[str, Any],
+    seed: int,
 ) -> tuple[Certification, tuple[Ranking, ...]]:
     """Certify the scores from their file, which is still in the partial run's folder.
 
-    `untrained` are the image scores of the head before training.
+    `seed` is that of the training: the rankings compare with the head before it.
     """
     for name in (SCORES, MANIFEST):
         write_file(partial.folder / name, run[name])
     scores = replace(read_scores(partial.folder), source=str(partial.out / SCORES))
     certification = certify(scores, **options)
+    initial = initial_parameters(Draws(seed, 0), 1, test.dim)
+    (untrained,) = score_rows(test_rows, np.arange(test.images), initial)
     rankings = rank_cases(
-        certification.cohort, cases.score(untrained), certification.cohort.patients, options["seed"]
+        certification.cohort,
+        find_cases(test.manifest).score(untrained),
+        certification.cohort.patients,
+        options["seed"],
     )
     warnings = (*certification.warnings, *ranking_warnings(rankings))
     return record_attempt(replace(certification, warnings=warnings), partial.out), rankings
