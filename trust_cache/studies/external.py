@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file, write_folder
@@ -37,7 +36,7 @@ from trust_cache.heads.training_data import (
     fit_settings,
     prepare_final,
 )
-from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.manifest.cases import find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -108,9 +107,9 @@ def evaluate_externally(
     groups). Wrong input is refused before training. If it is interrupted in training, it starts over.
     """
     settings = fit_settings(
-        configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr, weight_decay=weight_decay,
-        clip=clip, batch_positives=batch_positives, batch_negatives=batch_negatives, dropout=dropout,
-        seed=seed, views=views,
+        configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr,
+        weight_decay=weight_decay, clip=clip, batch_positives=batch_positives,
+        batch_negatives=batch_negatives, dropout=dropout, seed=seed, views=views,
     )  # fmt: skip
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
@@ -121,8 +120,7 @@ def evaluate_externally(
     work, options = _prepare(train, test, settings, folds, terms, split)
     if resume:
         partial.require_same(work.identity)
-    rows, test_rows = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
-    shared = refuse_overlap(find_overlap(train, test, rows, test_rows), train.source, test.source)
+    rows, test_rows, shared = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
     work = replace(work, warnings=(*work.warnings, *shared))
     loaded = time.perf_counter()
     with lock_beside(out):
@@ -131,7 +129,6 @@ def evaluate_externally(
             work, rows, partial, scored=test_rows, trainer=trainer, threads=threads, on_epoch=on_epoch
         )
         seconds = {"load": loaded - begin, "train": time.perf_counter() - loaded}
-        _LOG.info("trained %d heads in %.1f s", work.heads, seconds["train"])
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
         run = run_files(work, partial, how, test)
         certification, rankings = _certify(run, partial, test, test_rows, options, seed)
@@ -196,13 +193,19 @@ def _prepare(
 
 def _load(
     train: Cache, test: Cache, *, threads: int, low_memory: bool, on_shard: Callable[[int, int], None]
-) -> tuple[FeatureRows, FeatureRows]:
-    """Load or map both caches, of the test cache the clean views alone: first, so that damage shows early."""
+) -> tuple[FeatureRows, FeatureRows, tuple[str, ...]]:
+    """Load or map both caches, of the test cache the clean views alone: first, so that damage shows early.
+
+    Also return warnings about cases that both may have; equal ones are refused.
+    """
     if low_memory:
-        mapped = map_rows(test, threads=threads, on_shard=on_shard)
-        return map_rows(train, threads=threads, on_shard=on_shard), mapped
-    clean = load_rows(test, threads=threads, views=1, on_shard=on_shard)
-    return load_rows(train, threads=threads, on_shard=on_shard), clean
+        clean = map_rows(test, threads=threads, on_shard=on_shard)
+        rows = map_rows(train, threads=threads, on_shard=on_shard)
+    else:
+        clean = load_rows(test, threads=threads, views=1, on_shard=on_shard)
+        rows = load_rows(train, threads=threads, on_shard=on_shard)
+    shared = refuse_overlap(find_overlap(train, test, rows, clean), train.source, test.source)
+    return rows, clean, tuple(shared)
 
 
 def _certify(
