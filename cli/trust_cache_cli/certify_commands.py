@@ -15,12 +15,13 @@ from trust_cache_cli.options import (
     ColumnOptions,
     Delta,
     OutFolder,
+    Overwrite,
     Seed,
     Targets,
     command,
     command_group,
 )
-from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, note, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.certificate.certification import Certification
@@ -70,6 +71,7 @@ def certify(
     ] = False,
     seed: Seed = 0,
     by: By = None,
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
@@ -81,7 +83,7 @@ def certify(
     cases, and the default target is the model's own. With --attach, the exit code is 1 if there was nothing
     to attach.
     """
-    from trust_cache.base.files import refuse_unknown
+    from trust_cache.base.files import refuse_existing
     from trust_cache.certificate.attempts import record_attempt
     from trust_cache.certificate.certified_folder import OWN, as_document, write_certification
     from trust_cache.certificate.certify import certify as certify_scores
@@ -91,17 +93,17 @@ def certify(
         options = {**vars(terms), **columns.given(), "seed": seed, "by": by, "advance": resplits.advance}
         targets = options.pop("target")
         if model is not None or cache is not None or attach:
+            options["overwrite"] = overwrite
             made = _certify_model(scores, model, cache, out, targets, attach, options)
-            certification, kept = made.certification, made.kept
+            certification = made.certification
         elif scores is None:
             raise InputError("expected scores (a table or a run folder), or --model with --cache, found none")
         else:
-            refuse_unknown(out, own=OWN)
+            refuse_existing(out, own=OWN, overwrite=overwrite)
             options["protocol"] = options["protocol"] or "paper"
             certification = certify_scores(scores, targets=tuple(targets or TARGETS), **options)
             certification = record_attempt(certification, scores)
-            kept = write_certification(certification, out)
-    note_kept(out, kept)
+            write_certification(certification, out, overwrite=overwrite)
     warn(certification.warnings)
     if json:
         show_json(as_document(certification))
@@ -259,10 +261,12 @@ def plan(
 
 def _show_need(need: "Need") -> None:
     from trust_cache.base.text_tables import confidence, whole_percent
+    from trust_cache.manifest.manifest_checks import counted
 
     say(
         f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
-        f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
+        f" {counted(need.misses, 'cancer')} among the dismissed needs"
+        f" {counted(need.dismissed, 'dismissed case')}."
         f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
         f" cases, and {need.cases:,} cases with the 20 % for the threshold search.",
     )
@@ -295,7 +299,10 @@ def _show_reach(reach: "Reach") -> None:
         ),
         "The last columns: the rules with a promise about the miss rate, and the search positives they need.",
     ))  # fmt: skip
-    allowed = [f"{row.allowed} misses ({whole_percent(row.target)})" for row in reach.targets]
+    allowed = [
+        f"{row.allowed} miss{'' if row.allowed == 1 else 'es'} ({whole_percent(row.target)})"
+        for row in reach.targets
+    ]
     bounds = [{at.dismissal: at.bound for at in row.bounds} for row in reach.targets]
     show_table(Table(
         f"Bound at {confidence(reach.delta)} confidence by dismissal and by the cancers among the dismissed",

@@ -16,6 +16,7 @@ from trust_cache_cli.options import (
     Limit,
     LowMemory,
     OutFolder,
+    Overwrite,
     ProtocolOption,
     Seed,
     SplitFile,
@@ -25,7 +26,7 @@ from trust_cache_cli.options import (
     command_group,
     names,
 )
-from trust_cache_cli.output import bar, note_kept, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.studies.rivals.rivals import RivalsStudy
@@ -70,6 +71,7 @@ def compare(
         typer.Option(metavar="POINTS", help="Margin of non-inferiority, in percentage points of dismissal."),
     ] = 1.0,
     protocol: ProtocolOption = "paper",
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Test whether one configuration dismisses more than another at the same recall.
@@ -78,12 +80,12 @@ def compare(
     spread over single splits, and DeLong's test of the case AUROCs. The data often cannot decide: that is a
     result.
     """
-    from trust_cache.base.files import refuse_unknown
+    from trust_cache.base.files import refuse_existing
     from trust_cache.studies.compare.compare import compare as compare_scores
     from trust_cache.studies.compare.compare_folder import OWN, sentences, write_comparison
     from trust_cache.studies.compare.compare_tables import all_tables
 
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     with bar("resplits", resplits) as shown:
         comparison = compare_scores(
             scores,
@@ -98,7 +100,7 @@ def compare(
             **columns.given(),
             advance=shown.advance,
         )
-    note_kept(out, write_comparison(comparison, out))
+    write_comparison(comparison, out, overwrite=overwrite)
     warn(comparison.warnings)
     if json:
         show_json(comparison.as_document())
@@ -147,6 +149,7 @@ def rivals(
     epochs: Epochs = 20,
     threads: Threads = None,
     low_memory: LowMemory = False,
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Compare score models and threshold rules on the same cases, folds and split.
@@ -155,7 +158,7 @@ def rivals(
     conformal risk training. Rules: the paper's, conformal risk control, RCPS, Learn then Test, SGR. A rule
     that finds no threshold prints how many positives or dismissed cases it needs; that is a result.
     """
-    from trust_cache.base.files import refuse_unknown
+    from trust_cache.base.files import refuse_existing
     from trust_cache.certificate.score_table import ScoreColumns
     from trust_cache.manifest.protocol import find_protocol
     from trust_cache.studies.rivals.rival_rules import RivalSettings
@@ -174,7 +177,7 @@ def rivals(
         tuple(target or TARGETS), level, delta, seed, epochs=epochs, limit=limit,
         protocol=find_protocol(protocol), **chosen,
     )  # fmt: skip
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     if cache is None:
         study = study_scores(scores or Path(), settings, split=split, columns=ScoreColumns(**columns.given()))
     else:
@@ -183,7 +186,7 @@ def rivals(
                 cache, settings, split=split, folds=folds, threads=threads, low_memory=low_memory,
                 advance=shown.advance,
             )  # fmt: skip
-    note_kept(out, write_study(study, out))
+    write_study(study, out, overwrite=overwrite)
     warn(study.warnings)
     show_json(as_document(study)) if json else _show_study(study, out)
 

@@ -29,6 +29,7 @@ app.add_typer(images, name="images", help="Show the steps of an image; make synt
     app,
     "preprocess manifest.csv --out png/ --sheet sheet.png",
     "preprocess s3://bucket/manifest.csv --out s3://bucket/png --scheduler tcp://host:8786",
+    kept="finished pictures are kept in {out}; the same command resumes",
 )
 def preprocess(
     manifest: Annotated[str, typer.Argument(help="A manifest of DICOM files; a path or a URL.")],
@@ -51,6 +52,7 @@ def preprocess(
     from trust_cache.images.contact_sheet import write_sheet
     from trust_cache.images.image_failures import FAILURES, WARNINGS
     from trust_cache.images.preprocess import preprocess as preprocess_all
+    from trust_cache.manifest.manifest_checks import counted
 
     with bar("preprocessing") as shown:
         run = preprocess_all(
@@ -64,12 +66,14 @@ def preprocess(
     warn(map(str, run.warnings[:_WARNINGS_SHOWN]))
     if len(run.warnings) > _WARNINGS_SHOWN:
         more = len(run.warnings) - _WARNINGS_SHOWN
-        warn([f"and {more:,} more warnings; {join(out, WARNINGS)} lists all"])
+        warn([f"and {counted(more, 'more warning')}; {join(out, WARNINGS)} lists all"])
     if sheet is not None:
         write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
-    say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.{changed}")
+    say(
+        f"Written to {out}: {good:,} of {counted(run.images, 'image')}, {run.reused:,} of them before.{changed}"
+    )
     if run.failures:
         warn([f"{out}: {run.incomplete.sentence(join(out, FAILURES))}"])
         raise typer.Exit(SOME_FAILED)
@@ -113,6 +117,7 @@ def show(
     images,
     "images synthesize --like rsna --cases 150 --out synthetic/",
     "images synthesize --like nlbs --cases 20 --out synthetic/ --size full --broken 0.1",
+    kept="finished files are kept in {out}; the same command resumes",
 )
 def synthesize(
     like: Like,
@@ -135,6 +140,7 @@ def synthesize(
     json: AsJson = False,
 ) -> None:
     """Make synthetic mammograms as DICOM files, in the layout of a public data set."""
+    from trust_cache.manifest.manifest_checks import counted
     from trust_cache.synthetic.image_cohort import CohortSettings, plan_cohort, synthesize_cohort
 
     settings = CohortSettings(
@@ -161,9 +167,11 @@ def synthesize(
             }
         )
         return
-    damaged = f" {len(cohort.broken)} files are broken: see {out / 'broken.csv'}." if cohort.broken else ""
+    broken_files = counted(len(cohort.broken), "broken file")
+    damaged = f" {broken_files}: see {out / 'broken.csv'}." if cohort.broken else ""
     say(
-        f"Written to {out}: {len(cohort.images):,} images of {cases:,} cases, {positive:,} of them with a"
+        f"Written to {out}: {counted(len(cohort.images), 'image')} of {counted(cases, 'case')},"
+        f" {positive:,} of them with a"
         f" lesion.{damaged}"
     )
     say(

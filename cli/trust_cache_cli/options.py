@@ -12,6 +12,7 @@ import typer
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import redacted
+from trust_cache_cli.output import note
 
 if TYPE_CHECKING:
     from trust_cache.base.executor import Cluster
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[..., None]
 _LOGGER = logging.getLogger("trust_cache")
 TARGETS = (0.98, 0.95)
+CTRL_C = 130
 
 
 def command_group() -> typer.Typer:
@@ -28,9 +30,12 @@ def command_group() -> typer.Typer:
 
 
 def command(
-    app: typer.Typer, *examples: str, name: str | None = None, notes: str = ""
+    app: typer.Typer, *examples: str, name: str | None = None, notes: str = "", kept: str = ""
 ) -> Callable[[Command], Command]:
     """Register a function as a command whose help shows the examples, then the notes.
+
+    `kept` says what Ctrl-C leaves and how to resume, with {out} for the output; the default says that no
+    results were written.
 
     A parameter that is annotated with a dataclass adds one option per field of the dataclass. Every command
     also gets -v and --log.
@@ -52,10 +57,18 @@ def command(
 
         @wraps(function)
         def run(**given: Any) -> None:
+            words = dict(given)
             for key, record in records.items():
                 given[key] = record(**{field.name: given.pop(field.name) for field in fields(record)})
             del given["logging"]
-            function(**given)
+            try:
+                function(**given)
+            except KeyboardInterrupt:
+                text = (kept or "no results were written, earlier ones are unchanged").format(
+                    out=words.get("out", "")
+                )
+                note(f"\nStopped by Ctrl-C: {text}.")
+                raise typer.Exit(CTRL_C) from None
 
         keyword_only = [option.replace(kind=option.KEYWORD_ONLY) for option in (*own, *options)]
         run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
@@ -170,6 +183,9 @@ class TrainingOptions:
     ] = None
     threads: Threads = None
     low_memory: LowMemory = False
+
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 
 
 @dataclass(frozen=True)

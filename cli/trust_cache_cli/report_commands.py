@@ -17,7 +17,7 @@ from trust_cache_cli.options import (
     command,
     command_group,
 )
-from trust_cache_cli.output import bar, note_kept, say, show_list, show_table, warn
+from trust_cache_cli.output import bar, say, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.certificate.evidence import Options
@@ -77,6 +77,10 @@ def report(
     ] = None,
     by: By = None,
     prevalence: Prevalence = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the folder of --figures; the page is always replaced."),
+    ] = False,
 ) -> None:
     """Write one offline HTML page of a run: the result, an explorer, figures, tables, provenance.
 
@@ -84,7 +88,7 @@ def report(
     by `certify` with these options.
     """
     from trust_cache.base.errors import InputError
-    from trust_cache.base.files import refuse_unknown
+    from trust_cache.base.files import refuse_existing
     from trust_cache.report.page import write_page
     from trust_cache.report.report import OWN, make_report, named_figures, write_figures
 
@@ -93,7 +97,7 @@ def report(
     if out.is_dir():
         raise InputError(f"--out: expected the name of an .html file, found the folder {out}")
     if figures is not None:
-        refuse_unknown(figures, own=OWN)
+        refuse_existing(figures, own=OWN, overwrite=overwrite)
     options = replace(
         points.options(columns),
         by=tuple(by) if by else None,
@@ -107,8 +111,7 @@ def report(
     if figures is None:
         return
     with bar("figures", len(named_figures(made))) as shown:
-        kept = write_figures(made, figures, shown.advance)
-    note_kept(figures, kept)
+        write_figures(made, figures, shown.advance, overwrite=overwrite)
     say(f"Figures and tables for a paper: {figures}")
 
 

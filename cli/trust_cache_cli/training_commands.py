@@ -24,7 +24,7 @@ from trust_cache_cli.options import (
     command_group,
     names,
 )
-from trust_cache_cli.output import bars, note, note_kept, say, show_json, show_table, warn
+from trust_cache_cli.output import bars, note, say, show_json, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.heads.fit import EpochReport
@@ -48,6 +48,8 @@ def _configurations(default: str) -> object:
     "fit-heads cache.zarr --out run/ --lr 1e-3 --epochs 40 --weight-decay 0.01",
     "fit-heads cache.zarr --out run/ --configurations mine.toml --low-memory --resume",
     name="fit-heads",
+    kept="finished folds are kept beside {out}; continue with the same command and --resume, or start over"
+    " with --overwrite",
 )
 def fit_heads(
     cache: CacheArgument,
@@ -67,6 +69,7 @@ def fit_heads(
     from trust_cache.heads.fit import fit_heads as fit
     from trust_cache.heads.head_settings import choose_configurations
     from trust_cache.heads.run_folder import summarise_run
+    from trust_cache.manifest.manifest_checks import counted
 
     with training_bars() as (on_shard, on_epoch):
         run = fit(
@@ -83,8 +86,7 @@ def fit_heads(
         )
     warn(run.warnings)
     if run.resumed_folds:
-        note(f"{run.resumed_folds} folds were finished before and reused")
-    note_kept(out, run.kept, "an earlier run")
+        note(f"finished before and reused: {counted(run.resumed_folds, 'fold')}")
     show_table(summarise_run(out))
     say(f"Written to {out} ({_durations(run.seconds)}). Next: trust-cache certify {out} --out certified/")
 
@@ -95,6 +97,8 @@ def fit_heads(
     "external rsna.zarr nlbs.zarr --out external/ --target 0.95 --prevalence 0.005 --by none",
     "external rsna.zarr nlbs.zarr --out external/ --protocol screening --limit 0.01",
     "external rsna.zarr nlbs.zarr --out external/ --configurations ce,closed-loop,mine.toml --json",
+    kept="what was finished is kept beside {out}; continue with the same command and --resume, or start over"
+    " with --overwrite",
 )
 def external(
     train_cache: Annotated[
@@ -169,7 +173,6 @@ def _show_external(result: "External", *, as_json: bool) -> None:
 
     if result.resumed:
         note("the heads were trained before and reused")
-    note_kept(result.folder, result.kept, "an earlier run")
     if as_json:
         show_json(result.as_document())
     else:

@@ -54,15 +54,20 @@ def test_not_available_is_a_result(run: Run, scores_file: WriteScores, tmp_path:
     assert "every point is N/A" in done.err
 
 
-def test_a_rerun_keeps_other_results_and_leaves_equal_ones(
+def test_an_existing_folder_is_refused_or_replaced(
     run: Run, scores_file: WriteScores, tmp_path: Path
 ) -> None:
     scores, out = scores_file(), tmp_path / "out"
     run("certify", scores, "--out", out)
     before = (out / "points.json").read_bytes()
-    assert "held other results" not in run("certify", scores, "--out", out).err
-    assert "held other results, now in" in run("certify", scores, "--out", out, "--seed", 1).err
-    assert (tmp_path / "out.1" / "points.json").read_bytes() == before
+    refused = run("certify", scores, "--out", out, "--seed", 1)
+    assert (refused.code, (out / "points.json").read_bytes()) == (2, before)
+    assert "exists already; choose another --out, or replace it with --overwrite" in refused.err
+    assert run("certify", scores, "--out", out, "--seed", 1, "--overwrite").code == 0
+    assert json.loads((out / "points.json").read_text())["settings"]["seed"] == 1
+    (out / "mine.txt").write_text("")
+    assert run("certify", scores, "--out", out, "--overwrite").code == 2, "files of others are never removed"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", scores.name, f"{scores.name}.attempts.json"}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +220,7 @@ def test_ctrl_c_exits_130_and_leaves_nothing(scores_file: WriteScores, tmp_path:
     assert process.returncode == 130
     assert printed == ""
     assert "Traceback" not in complaint
+    assert "Stopped by Ctrl-C: no results were written, earlier ones are unchanged." in complaint
     assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
 
 

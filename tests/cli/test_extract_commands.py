@@ -32,7 +32,7 @@ def test_failures_and_resuming(run: Run, manifest: Path, tmp_path: Path) -> None
         first = run("extract", manifest, "--out", out, *WORDS, "--log", tmp_path / "log")
         assert first.code == 1
         assert (
-            f"29 of {IMAGES} images (0 of them before), 1 clean + 1 augmented views, 96 features" in first.out
+            f"29 of {IMAGES} images (0 of them before), 1 clean + 1 augmented view, 96 features" in first.out
         )
         assert "1 of 30 images failed: 1 of 15 cases is incomplete, 0 of them positive" in first.err
         assert str(out / "failures.csv") in first.err

@@ -144,7 +144,7 @@ def show_from_images(out: Path, listen: Listener, *, cases: int = CASES) -> From
         warnings = done.warnings
     listen.step(f"operating points and certificates: {certified}")
     certification = certify(run, seed=SEED)
-    write_certification(certification, certified)
+    write_certification(certification, certified, overwrite=True)
     report = _write_report(out, [run, certified], listen)
     chosen = next(point for point in certification.points if point.configuration == CONFIGURATION)
     return FromImages(
@@ -167,7 +167,7 @@ def show_from_features(out: Path, listen: Listener, *, cases: int | None = None)
     certification = certify(
         run, seed=SEED, prevalence=0.005, resplits=RESPLITS, advance=listen.counter(RESPLITS)
     )
-    write_certification(certification, certified)
+    write_certification(certification, certified, overwrite=True)
     verification = verify(certified / "certificates" / f"{CONFIGURATION}@0.95.json", run)
     _run_studies(cache, folders, listen, cases)
     report = _write_report(out, list(folders.values()), listen)
@@ -199,9 +199,13 @@ def _run_studies(cache: Path, folders: Mapping[str, Path], listen: Listener, cas
     listen.step(f"a sweep over {' and '.join(GRID)}: {swept}")
     if not (swept / "results.csv").exists():
         space = describe_space(GRID)
-        sweep(cache, swept, space, seed=SEED, on_heads=lambda now: listen.part(int(now.done), now.heads))
+        sweep(
+            cache, swept, space, seed=SEED, resume=True,
+            on_heads=lambda now: listen.part(int(now.done), now.heads),
+        )  # fmt: skip
     listen.step(f"tests of the differences between configurations: {folders['compare']}")
-    write_comparison(compare(folders["run"], advance=listen.counter(RESPLITS)), folders["compare"])
+    comparison = compare(folders["run"], advance=listen.counter(RESPLITS))
+    write_comparison(comparison, folders["compare"], overwrite=True)
 
 
 def _write_report(out: Path, folders: list[Path], listen: Listener) -> Path:

@@ -12,7 +12,7 @@ from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.digests import file_stems
 from trust_cache.base.documents import Document, json_bytes, parse_json, read_json, typed
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import to_latex, to_markdown
 from trust_cache.certificate.certification import (
     Attempt,
@@ -200,9 +200,9 @@ def _labels_changed(path: Path, cohort: Cohort, split: Split) -> list[str]:
     ]
 
 
-def write_certification(certification: Certification, out: Path) -> Path | None:
-    """Write the folder; return where an earlier one with other results was kept, if there was one."""
-    return write_folder(out, render(certification), own=OWN)
+def write_certification(certification: Certification, out: Path, *, overwrite: bool = False) -> None:
+    """Write the folder; one that exists is refused, or replaced with `overwrite`."""
+    write_results(out, render(certification), own=OWN, overwrite=overwrite)
 
 
 def render(certification: Certification) -> dict[str, bytes]:

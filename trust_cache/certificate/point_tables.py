@@ -108,7 +108,7 @@ def details_table(certification: Certification) -> Table:
     legend = (
         "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
         f" the dismissed as observed. {BOUND}: its one-sided {level} Clopper-Pearson upper"
-        f" bound; corrected: for the {certification.points[0].compared} points compared"
+        f" bound; corrected: for the {_points_compared(certification.points[0])}"
         " (configurations x targets). Recall at least: its one-sided"
         f" {level} lower bound. Status: certified if the target is met and the corrected bound is below the"
         f" limit of {_limit_words(certification)}. Rule {settings.rule}: {RULES[settings.rule].promise}."
@@ -118,7 +118,11 @@ def details_table(certification: Certification) -> Table:
     if first.set_aside:
         legend += f" Bounds use one case of each of the {first.patients:,} patients."
     title = f"Operating points in detail (threshold rule: {settings.rule})"
-    return Table(title, header, tuple(rows), legend)
+    return Table(title, header, tuple(rows), legend, keys=2)
+
+
+def _points_compared(point: Point) -> str:
+    return f"{point.compared} point{'' if point.compared == 1 else 's'} compared"
 
 
 def _limit_words(certification: Certification) -> str:
@@ -148,7 +152,7 @@ def _prevalence_table(certification: Certification) -> Table:
         "corrected",
     )  # fmt: skip
     legend = f"With {confidence(settings.delta)} confidence; {ASSUMPTION}."
-    return Table(title, header, rows, legend)
+    return Table(title, header, rows, legend, keys=2)
 
 
 def _subgroup_table(certification: Certification, column: str) -> Table:
@@ -176,7 +180,7 @@ def _subgroup_table(certification: Certification, column: str) -> Table:
         f"Corrected: for the {certification.subgroups[0].point.compared} points compared (configurations x"
         " targets x groups of all columns, all cases being one more group)."
     )
-    return Table(f"The same thresholds by {column_name(column)}, met or not", header, rows, legend)
+    return Table(f"The same thresholds by {column_name(column)}, met or not", header, rows, legend, keys=3)
 
 
 def column_name(by: str) -> str:
@@ -204,7 +208,7 @@ def _spread_table(certification: Certification) -> Table:
         "Dismissal, median (5-95 %)", f"{BOUND}, median (5-95 %)",
     )  # fmt: skip
     title = f"The spread over {certification.settings.resplits} other random splits"
-    return Table(title, header, rows)
+    return Table(title, header, rows, keys=2)
 
 
 def sentences(certification: Certification) -> list[str]:

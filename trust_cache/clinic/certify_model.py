@@ -11,7 +11,7 @@ import polars as pl
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.documents import json_bytes, typed
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown, write_folder
+from trust_cache.base.files import refuse_existing, write_results
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.cache.fingerprint import require_same_encoder
@@ -40,7 +40,6 @@ class ModelCertification:
     """The certification of a model, and whether its folder now has the certificate."""
 
     certification: Certification
-    kept: Path | None  # where earlier results in this place went
     attached: bool
     not_attached: str | None  # the reason, if it was requested
     model_kept: Path | None  # where the earlier model went
@@ -53,6 +52,7 @@ def certify_model(
     *,
     targets: Sequence[float] | None = None,
     attach: bool = False,
+    overwrite: bool = False,
     advance: Callable[[], None] = lambda: None,
     **terms: Any,
 ) -> ModelCertification:
@@ -72,7 +72,7 @@ def certify_model(
             f"target: with --attach expected the model's own ({own}) among the targets, or one target, found"
             f" {', '.join(map(str, wanted))}"
         )
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     opened = open_cache(cache)
     require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
     rows = load_rows(opened, views=1)
@@ -94,10 +94,10 @@ def certify_model(
         SCORES: write_rows(table.columns, table.iter_rows(named=True)),
         SCORED_BY: json_bytes(scored_by),
     }
-    kept = write_folder(out, files, own=OWN)
+    write_results(out, files, own=OWN, overwrite=overwrite)
     if not attach:
-        return ModelCertification(certification, kept, False, None, None)
-    return _attach(stored, opened, certification, own if own in wanted else wanted[0], kept)
+        return ModelCertification(certification, False, None, None)
+    return _attach(stored, opened, certification, own if own in wanted else wanted[0])
 
 
 def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.DataFrame:
@@ -118,7 +118,6 @@ def _attach(
     cache: Cache,
     certification: Certification,
     target: float,
-    kept: Path | None,
 ) -> ModelCertification:
     point = next(point for point in certification.points if point.target == target)
     certificate = typed(
@@ -126,7 +125,7 @@ def _attach(
     )
     problem = certificate_problem(certificate)
     if problem is not None:
-        return ModelCertification(certification, kept, False, problem, None)
+        return ModelCertification(certification, False, problem, None)
     cohort, split = certification.cohort, certification.split
     model = replace(
         stored.model,
@@ -136,4 +135,4 @@ def _attach(
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
         certificate=certificate,
     )
-    return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))
+    return ModelCertification(certification, True, None, write_model(model, stored.folder))

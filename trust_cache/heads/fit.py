@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_current, refuse_unknown, write_folder
+from trust_cache.base.files import refuse_current, refuse_existing, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
@@ -46,7 +46,6 @@ class Run:
     warnings: tuple[str, ...]
     seconds: dict[str, float]
     resumed_folds: int
-    kept: Path | None  # where an earlier run in this place went
 
 
 def fit_heads(
@@ -102,10 +101,10 @@ def fit_heads(
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
-        kept = write_folder(out, run_files(work, partial, how), own=OWN, keep=not overwrite)
+        write_folder(out, run_files(work, partial, how), own=OWN, keep=False)
         partial.discard()
     seconds["write"] = time.perf_counter() - trained
-    return Run(out, work.warnings, seconds, resumed, kept)
+    return Run(out, work.warnings, seconds, resumed)
 
 
 def open_place(out: Path, *, resume: bool, overwrite: bool, own: Collection[str] = OWN) -> PartialRun:
@@ -114,16 +113,18 @@ def open_place(out: Path, *, resume: bool, overwrite: bool, own: Collection[str]
     partial = PartialRun(out)
     if resume and overwrite:
         raise InputError("expected --resume or --overwrite, found both")
-    if overwrite:
-        refuse_unknown(out, own=own)
-    elif resume and partial.exists:
-        pass  # a finished run in this place is kept under a number
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if resume and partial.exists:
+        refuse_unknown(
+            out, own=own
+        )  # a finished run in this place is replaced, as the start of this one asked
+    elif resume and out.exists() and any(out.iterdir()):
         raise InputError(
-            f"{out}: exists already; choose another --out, or replace it with --overwrite"
-            + ("; it is complete, there is nothing to resume" if resume else "")
+            f"{out}: is complete, there is nothing to resume; choose another --out, or replace it with"
+            " --overwrite"
         )
-    elif partial.exists:
+    else:
+        refuse_existing(out, own=own, overwrite=overwrite)
+    if partial.exists and not resume and not overwrite:
         raise InputError(
             f"{out}: an interrupted run is kept in {partial.folder.name}; continue it with --resume,"
             " or start over with --overwrite"

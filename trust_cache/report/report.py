@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown, write_folder
+from trust_cache.base.files import refuse_existing, write_results
 from trust_cache.certificate.certified_folder import POINTS
 from trust_cache.certificate.evidence import Evidence, Options, gather
 from trust_cache.certificate.point_tables import all_tables
@@ -123,12 +123,14 @@ def named_figures(report: Report) -> dict[str, Figure]:
     return named | {figure.key: figure for study in report.studies for figure in study.figures}
 
 
-def write_figures(report: Report, out: Path, advance: Callable[[], None] = lambda: None) -> Path | None:
+def write_figures(
+    report: Report, out: Path, advance: Callable[[], None] = lambda: None, *, overwrite: bool = False
+) -> None:
     """Write every figure as SVG and PNG with its data, and every table as Markdown, LaTeX and CSV.
 
-    Return where an earlier folder with other content was kept, if there was one.
+    A folder that exists is refused, or replaced with `overwrite`.
     """
-    refuse_unknown(out, own=OWN)  # before the drawing, which takes seconds
+    refuse_existing(out, own=OWN, overwrite=overwrite)  # before the drawing, which takes seconds
     files: dict[str, bytes] = {}
     for name, figure in named_figures(report).items():
         files |= figure_files(figure, f"figures/{name}")
@@ -144,4 +146,4 @@ def write_figures(report: Report, out: Path, advance: Callable[[], None] = lambd
         tables |= {f"{prefix}{key}": table for key, table in all_tables(evidence.certification).items()}
     for name, table in tables.items():
         files |= {f"tables/{file}": content for file, content in table_files(table, name).items()}
-    return write_folder(out, files, own=OWN)
+    write_results(out, files, own=OWN, overwrite=overwrite)

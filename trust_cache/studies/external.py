@@ -60,7 +60,6 @@ class External:
     warnings: tuple[str, ...]
     seconds: dict[str, float]
     resumed: bool
-    kept: Path | None  # where an earlier run in this place went
 
     @property
     def certified(self) -> Path:
@@ -114,9 +113,7 @@ def evaluate_externally(
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
     threads = count_threads(threads)
-    train, test = (
-        item if isinstance(item, Cache) else open_cache(item) for item in (train_cache, test_cache)
-    )
+    train, test = map(_opened, (train_cache, test_cache))
     work, options = _prepare(train, test, settings, folds, terms, split)
     if resume:
         partial.require_same(work.identity)
@@ -133,10 +130,14 @@ def evaluate_externally(
         run = run_files(work, partial, how, test)
         certification, rankings = _certify(run, partial, test, test_rows, options, seed)
         certified = {f"{CERTIFIED}/{name}": content for name, content in render(certification).items()}
-        kept = write_folder(out, run | certified, own=OWN, keep=not overwrite)
+        write_folder(out, run | certified, own=OWN, keep=False)
         partial.discard()
     warnings = (*work.warnings, *certification.warnings)
-    return External(out, certification, rankings, warnings, seconds, bool(resumed), kept)
+    return External(out, certification, rankings, warnings, seconds, bool(resumed))
+
+
+def _opened(cache: Cache | Path | str) -> Cache:
+    return cache if isinstance(cache, Cache) else open_cache(cache)
 
 
 def refuse_unlike(train: Cache, test: Cache) -> None:

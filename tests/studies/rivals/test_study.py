@@ -229,7 +229,7 @@ def test_the_selection_head_ranks_and_covers(cache: Path) -> None:
 
 
 def test_the_folder_is_whole_and_repeats(cache: Path, study: RivalsStudy, tmp_path: Path) -> None:
-    assert write_study(study, tmp_path / "rivals") is None
+    write_study(study, tmp_path / "rivals")
     files = {path.name for path in (tmp_path / "rivals").iterdir()}
     assert files == {"results.csv", "rivals.json", "table.md", "split.csv", "folds.csv", "scores.csv"}
     again = study_cache(cache, SETTINGS, linear=LINEAR, threads=2)

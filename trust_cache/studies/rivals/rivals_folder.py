@@ -10,7 +10,7 @@ import msgspec
 
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.documents import json_bytes
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
 from trust_cache.certificate.certified_folder import INCOMPLETE, list_incomplete
 from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, describe_cases
@@ -42,7 +42,7 @@ def rivals_table(study: RivalsStudy) -> Table:
         " rule that found no threshold, what it needs: positives in the search subset, or cases dismissed"
         f" there without a cancer. Protocol {settings.protocol.name}."
     )
-    return Table(title, header, tuple(_rows(study)), legend)
+    return Table(title, header, tuple(_rows(study)), legend, keys=3)
 
 
 def promises(study: RivalsStudy) -> list[str]:
@@ -81,9 +81,9 @@ OWN = frozenset(
 )
 
 
-def write_study(study: RivalsStudy, out: Path) -> Path | None:
-    """Write the folder; return where an earlier one with other results was kept, if there was one."""
-    return write_folder(out, render(study), own=OWN)
+def write_study(study: RivalsStudy, out: Path, *, overwrite: bool = False) -> None:
+    """Write the folder; one that exists is refused, or replaced with `overwrite`."""
+    write_results(out, render(study), own=OWN, overwrite=overwrite)
 
 
 def render(study: RivalsStudy) -> dict[str, bytes]:

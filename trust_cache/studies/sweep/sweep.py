@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
-from trust_cache.base.files import refuse_unknown, write_file
+from trust_cache.base.files import refuse_existing, write_file
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
@@ -65,21 +65,22 @@ def sweep(
     cluster: Cluster | None = None,
     show_evaluation: bool = False,
     yes: bool = False,
+    resume: bool = False,
     trainer: Trainer = COMPILED,
     on_shard: Callable[[int, int], None] = lambda _done, _of: None,
     on_heads: OnHeads = lambda _: None,
 ) -> Sweep:
     """Train the settings of a space over five folds and certify the one that wins on the search subset.
 
-    A sweep that is already in `out` is extended: only new settings and unfinished folds are trained. Without
-    a space it resumes the settings it has. `limit` and `protocol` are those of `certify`. The workers of a
-    cluster must reach the cache by the same name.
+    A sweep that is already in `out` is refused, or with `resume` continued and extended: only new settings
+    and unfinished folds are trained. Without a space it resumes the settings it has. `limit` and `protocol`
+    are those of `certify`. The workers of a cluster must reach the cache by the same name.
     """
     fit = FitSettings({}, TrainingSettings(epochs=epochs), seed, repeats, views)
     rules = find_protocol(protocol)
     terms = CertifySettings(tuple(map(float, targets)), delta, seed, limit=limit, protocol=rules)
     threads, out = count_threads(threads), Path(out)
-    _check_place(out, space)
+    _check_place(out, space, resume=resume)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     with lock_beside(out):
         earlier = sweep_folder.read_record(out)
@@ -108,8 +109,9 @@ def sweep(
         return _finish(out, record, files, split, examined, warnings, missing.report)
 
 
-def _check_place(out: Path, space: Space | None) -> None:
-    refuse_unknown(out, own=sweep_folder.OWN)
+def _check_place(out: Path, space: Space | None, *, resume: bool) -> None:
+    how = "continue or extend the sweep in it with --resume"
+    refuse_existing(out, own=sweep_folder.OWN, overwrite=resume, resume=how)
     if space is None and not (out / sweep_folder.NAME).exists():
         example = "--grid lambda_dismiss=0,0.05"
         raise InputError(f"{out}: there is no sweep to resume; give axes such as {example}")
