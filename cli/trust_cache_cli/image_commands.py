@@ -72,7 +72,8 @@ def preprocess(
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
     say(
-        f"Written to {out}: {good:,} of {counted(run.images, 'image')}, {run.reused:,} of them before.{changed}"
+        f"Written to {out}: {good:,} of {counted(run.images, 'image')},"
+        f" {run.reused:,} of them before.{changed}"
     )
     if run.failures:
         warn([f"{out}: {run.incomplete.sentence(join(out, FAILURES))}"])

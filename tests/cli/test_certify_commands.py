@@ -167,7 +167,7 @@ def limited(scores: Path, out: Path) -> subprocess.CompletedProcess[str]:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 
-    words = [*COMMAND, "certify", str(scores), "--out", str(out)]
+    words = [*COMMAND, "certify", str(scores), "--out", str(out), "--overwrite"]
     return subprocess.run(
         words,
         preexec_fn=limit,
@@ -197,7 +197,9 @@ def test_a_pipe_that_is_not_utf_8(scores_file: WriteScores, tmp_path: Path, enco
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     plain = subprocess.run(words, check=True, capture_output=True, env=environment)
     assert b"Case AUROC" in plain.stdout
-    for_programs = subprocess.run([*words, "--json"], check=True, capture_output=True, env=environment)
+    for_programs = subprocess.run(
+        [*words, "--json", "--overwrite"], check=True, capture_output=True, env=environment
+    )
     assert json.loads(for_programs.stdout)["points"][0]["configuration"] == "ünï"
 
 

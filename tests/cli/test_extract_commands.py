@@ -39,7 +39,7 @@ def test_failures_and_resuming(run: Run, manifest: Path, tmp_path: Path) -> None
         assert "random weights" in first.err
         assert "device busy" in first.out
         assert "30 of 30 images" in (tmp_path / "log").read_text()
-        assert "failed: 1 images (005)" in run("cache", "info", out).out
+        assert "failed: 1 image (005)" in run("cache", "info", out).out
         assert json.loads(run("cache", "info", out, "--json").out)["failed"] == ["005"]
         victim.write_bytes(whole)
         second = run("extract", manifest, "--out", out, *WORDS)

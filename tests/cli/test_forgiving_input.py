@@ -37,6 +37,8 @@ def test_names_labels_and_formats_change_nothing(
     make_scores(auroc=0.95).drop("image_id").write_csv(tmp_path / "ours.csv")
     assert run("certify", tmp_path / "ours.csv", "--out", tmp_path / "ours").code == 0
     scores, out = write(tmp_path / f"theirs.{ending}", theirs), tmp_path / "out"
+    if ending == "ssv":
+        scores = scores.rename(scores.with_suffix(".csv"))
     lower = [word.lower() for word in NAMES]
     done = run("certify", scores, "--out", out, *lower)
     assert (done.code, facts(out)) == (0, facts(tmp_path / "ours"))

@@ -70,7 +70,7 @@ def test_the_example_of_certify_with_a_model(run: Run, workplace: Path) -> None:
     assert run(*words).code == 0
     assert "Not certified" in run(*words).out
     (workplace / "left.toml").write_text('name = "left CC"\nprojections = ["L-CC"]\n')
-    by = ["--protocol", "left.toml", "--limit", "0.9"]
+    by = ["--protocol", "left.toml", "--limit", "0.9", "--overwrite"]
     for target in ("0.9", "0.7", "0.5", "0.3", "0.2", "0.1"):  # each is met in about half of all splits
         done = run(*shlex.split(command)[1:], "--target", target, *by)
         certified = read_model(workplace / "model").model.certified
@@ -89,7 +89,7 @@ def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run
     assert run("export-model", "run", "--configuration", "closed-loop", "--out", "model").code == 0
     (workplace / "left.toml").write_text('name = "left CC"\nprojections = ["L-CC"]\n')
     words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "--attach"]
-    words += ["--protocol", "left.toml", "--limit", "0.9", "--target", "0.9"]
+    words += ["--protocol", "left.toml", "--limit", "0.9", "--target", "0.9", "--overwrite"]
     seeds = 0
     while run(*words, "--seed", seeds).code == 1:
         seeds += 1

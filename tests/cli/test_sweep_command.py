@@ -148,14 +148,14 @@ def test_killed_at_several_moments_and_resumed(run: Run, cache: Path, tmp_path: 
     assert run("sweep", cache, *LONG, "--out", whole).code == 0
     killed = 0
     for folds in (1, 3, 7):
-        with start(cache, out, *LONG) as process:
+        with start(cache, out, *LONG, "--resume") as process:
             wait_until(lambda enough=folds: len(scores_in(out)) >= enough, process)
             process.kill()
             process.communicate(timeout=60)
         killed += process.returncode == -signal.SIGKILL
         assert len(scores_in(out)) >= folds
     assert killed >= 2
-    with start(cache, out, *LONG) as process:
+    with start(cache, out, *LONG, "--resume") as process:
         wait_until(lambda: b"settings_sha256" in (out / "sweep.json").read_bytes(), process)
         process.kill()
         process.communicate(timeout=60)

@@ -102,8 +102,8 @@ def evaluate_externally(
     """Train on all cases of one cache, score the clean views of another, certify there; write a run folder.
 
     The folder is that of `fit_heads` with the one fold `external`, and the certificates in `certified/`
-    inside it. Without `terms.by` the groups are the sites of the test cache, if it has several ("none": no
-    groups). Wrong input is refused before training. If it is interrupted in training, it starts over.
+    inside it. Without `terms.by` the groups are the sites of the test cache ("none": no groups). Wrong input
+    is refused before training. If it is interrupted in training, it starts over.
     """
     settings = fit_settings(
         configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr,
@@ -112,8 +112,7 @@ def evaluate_externally(
     )  # fmt: skip
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
-    threads = count_threads(threads)
-    train, test = map(_opened, (train_cache, test_cache))
+    threads, train, test = count_threads(threads), _opened(train_cache), _opened(test_cache)
     work, options = _prepare(train, test, settings, folds, terms, split)
     if resume:
         partial.require_same(work.identity)

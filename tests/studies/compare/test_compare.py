@@ -16,7 +16,7 @@ from tests.heads.records import a_record, seal
 from trust_cache.base.documents import json_bytes, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import build_cohort, read_scores
+from trust_cache.certificate.score_table import ScoreColumns, build_cohort, read_scores
 from trust_cache.certificate.split import draw_split
 from trust_cache.statistics.auroc import auroc, compare_aurocs
 from trust_cache.statistics.thresholds import select_threshold
@@ -353,7 +353,7 @@ def test_patients_with_several_cases_stay_together(tmp_path: Path) -> None:
     for before, after in zip(plain.contrasts, found.contrasts, strict=True):
         assert before.difference == after.difference
         assert (before.low, before.p) != (after.low, after.p)
-    cohort = build_cohort(read_scores(file, "who"))
+    cohort = build_cohort(read_scores(file, ScoreColumns(patient="who")))
     drawn = draw_split(cohort, 0).drawn
     expected = compare_aurocs(cohort.scores[1][drawn], cohort.scores[0][drawn], cohort.labels[drawn])
     assert expected is not None
