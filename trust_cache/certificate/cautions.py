@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.certificate.points import Point
 from trust_cache.certificate.score_table import Cohort, Scores, knows_warnings, repeated_projections
 from trust_cache.manifest.case_groups import CONFLICTING, Grouping
@@ -103,6 +104,7 @@ def certification_warnings(
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
     warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
+    warnings += status_warnings(points)
     warnings += group_warnings(groupings)
     if not any(point.met for point in points):
         warnings.append("every point is N/A: no configuration met its target on the evaluation subset")
@@ -173,6 +175,25 @@ def limit_warnings(points: Sequence[Point]) -> list[str]:
         f"the limit {first.limit:.4g} is above the prevalence {prevalence:.4g}: a bound between the two is no"
         " better than dismissing cases at random"
     ]
+
+
+def status_warnings(points: Sequence[Point]) -> list[str]:
+    """Warn of points that dismiss nothing, and of met targets whose bound is not below the limit."""
+    meanings = {
+        "nothing dismissed": "no evaluation case is below the threshold: the bound says nothing",
+        "bound not below limit": "the target is met, but so few cases are dismissed that the corrected bound"
+        " is not below the limit (by default the prevalence): no better than dismissing cases at random",
+    }
+    return [
+        f"{status}: {', '.join(found)}: {meaning}"
+        for status, meaning in meanings.items()
+        if (found := [_name(point) for point in points if point.status == status])
+    ]
+
+
+def _name(point: Point) -> str:
+    name = "" if point.configuration is None else f"{point.configuration} "
+    return f"{name}at {whole_percent(point.target)}"
 
 
 def reversed_warnings(points: Sequence[Point]) -> list[str]:

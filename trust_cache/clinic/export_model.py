@@ -12,6 +12,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, load_rows
+from trust_cache.cache.fingerprint import imported_warning
 from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
@@ -152,7 +153,9 @@ def export_model(
         certificate=ready.certificate,
     )
     kept = write_model(model, out)
-    return Export(read_model(out), ready.warnings, kept)
+    imported = imported_warning(model.fingerprint)
+    warnings = ready.warnings if imported is None else (f"{out}: {imported}", *ready.warnings)
+    return Export(read_model(out), warnings, kept)
 
 
 def _external(

@@ -3,11 +3,12 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_existing, refuse_unknown, write_folder
@@ -101,6 +102,7 @@ def fit_heads(
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
+        work = replace(work, warnings=(*work.warnings, *stuck_warnings(work, partial)))
         write_folder(out, run_files(work, partial, how), own=OWN, keep=False)
         partial.discard()
     seconds["write"] = time.perf_counter() - trained
@@ -170,6 +172,23 @@ def train_missing(
         work, rows, heads, missing, keep, scored=scored, trainer=trainer, threads=threads, on_epoch=report
     )
     return resumed
+
+
+def stuck_warnings(work: Preparation, partial: PartialRun) -> list[str]:
+    """Warn of closed loops whose tau was 0 in every epoch of some folds: they dismissed nothing there."""
+    repeats = range(work.settings.repeats)
+    taus = [partial.read(repeat, fold).trained.taus for repeat in repeats for fold in work.fold_names]
+    warnings = []
+    for position, (name, head) in enumerate(work.settings.configurations.items()):
+        stuck = sum(not np.any(found[:, position] > 0) for found in taus) if head.closed_loop else 0
+        if stuck:
+            folds = f"{stuck} of {len(taus)} fold{'s' if len(taus) > 1 else ''}"
+            warnings.append(
+                f"{name}: tau stayed at 0 in {folds}: no threshold kept the bound of the calibration images"
+                f" at or below {head.loop_level:g}, so the loop dismissed nothing there; more calibration images"
+                " or a higher loop_level may help"
+            )
+    return warnings
 
 
 def run_files(

@@ -23,7 +23,7 @@ from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import COLUMNS, check_scores, read_scores
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fit import OnEpoch, open_place, run_files, train_missing
+from trust_cache.heads.fit import OnEpoch, open_place, run_files, stuck_warnings, train_missing
 from trust_cache.heads.fold_training import PartialRun, lock_beside
 from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
@@ -117,13 +117,13 @@ def evaluate_externally(
     if resume:
         partial.require_same(work.identity)
     rows, test_rows, shared = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
-    work = replace(work, warnings=(*work.warnings, *shared))
     loaded = time.perf_counter()
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(
             work, rows, partial, scored=test_rows, trainer=trainer, threads=threads, on_epoch=on_epoch
         )
+        work = replace(work, warnings=(*work.warnings, *shared, *stuck_warnings(work, partial)))
         seconds = {"load": loaded - begin, "train": time.perf_counter() - loaded}
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
         run = run_files(work, partial, how, test)

@@ -8,6 +8,7 @@ from pathlib import Path
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
 from trust_cache.base.files import refuse_existing, write_file
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
@@ -188,7 +189,9 @@ def _finish(
         winners[target], made = sweep_choice.certify_winner(record, found, files, split, target, name)
         certified |= made
     points = [winner.point for winner in winners.values()]
-    warnings = (*warnings, *(limit_warnings(points) if points else ()))
+    warnings = (
+        *warnings, *(limit_warnings(points) if points else ()), *edge_warnings(record.settings, winners),
+    )  # fmt: skip
     record = record.won({repr(target): winner.setting for target, winner in winners.items()})
     settings, repeats, labels = len(record.settings), record.identity.repeats, files.work.cases.labels
     counts = sweep_folder.SweepCounts(
@@ -214,6 +217,26 @@ def _finish(
     sweep_folder.write_document(out, document)
     trained = report.heads - report.reused
     return Sweep(out, record, winners, document, counts, trained, report.reused, warnings)
+
+
+def edge_warnings(settings: Sequence[HeadSettings], winners: Mapping[float, WinnerRecord]) -> list[str]:
+    """Warn of a winner with the lowest or highest of three or more values of an axis: better may lie beyond.
+
+    Zero is no edge: weights, rates and margins end there.
+    """
+    warnings: dict[str, list[str]] = {}
+    for name, values in find_axes(settings).items():
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(numbers) < 3:  # noqa: PLR2004
+            continue
+        for target, winner in winners.items():
+            value = getattr(winner.values, name)
+            if value in (numbers[0], numbers[-1]) and value != 0:
+                end = "lowest" if value == numbers[0] else "highest"
+                tried = f"the {end} of the {len(numbers)} values tried"
+                text = f"{name}={value:g}, {tried}; extend the axis beyond it"
+                warnings.setdefault(text, []).append(whole_percent(target))
+    return [f"the winner at {' and '.join(targets)} has {text}" for text, targets in warnings.items()]
 
 
 def _render(
