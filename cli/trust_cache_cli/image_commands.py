@@ -48,9 +48,10 @@ def preprocess(
     label and an empty path; failures.csv lists the reasons, and the exit code is then 1. warnings.csv lists
     warnings about pictures.
     """
-    from trust_cache.base.places import join, list_names
+    from trust_cache.base.places import join
     from trust_cache.images.contact_sheet import write_sheet
     from trust_cache.images.image_failures import FAILURES, WARNINGS
+    from trust_cache.images.picture_folder import pictures_of
     from trust_cache.images.preprocess import preprocess as preprocess_all
     from trust_cache.manifest.manifest_checks import counted
 
@@ -68,7 +69,7 @@ def preprocess(
         more = len(run.warnings) - _WARNINGS_SHOWN
         warn([f"and {counted(more, 'more warning')}; {join(out, WARNINGS)} lists all"])
     if sheet is not None:
-        write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
+        write_sheet(pictures_of(out), sheet)
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
     say(
@@ -88,7 +89,11 @@ def show(
         str | None, typer.Option(metavar="L|R", help="Which breast it is. [from the header, else L]")
     ] = None,
 ) -> None:
-    """Write the steps of one image side by side: decoded, mask, crop."""
+    """Write the steps of one image side by side with titles: decoded, breast found, picture.
+
+    Of an image that fails, the picture shows the steps that it reached and the reason; the exit code is then
+    2.
+    """
     from trust_cache.base.files import write_file
     from trust_cache.images.contact_sheet import draw_steps
     from trust_cache.images.dicom_file import read_dataset
@@ -97,18 +102,17 @@ def show(
     from trust_cache.images.picture_folder import ImageSettings
     from trust_cache.images.png_files import encode_png
 
-    settings = ImageSettings()
+    if not file.is_file():
+        raise InputError(f"{file}: expected a DICOM file, found none")
+    settings, prepared = ImageSettings(), None
     try:
         dataset = read_dataset(file)
         prepared = prepare_image(dataset, laterality or tagged_laterality(dataset) or "L", settings)
-    except ImageError as error:
-        raise InputError(f"{file}: {error}") from error
-    warn(prepared.warnings)
-    try:
+        warn(prepared.warnings)
         processed = cut_breast(prepared, settings)
     except ImageError as error:
-        write_file(out, encode_png(draw_steps(prepared, None)))
-        raise InputError(f"{file}: {error}; {out} shows the decoded image") from error
+        write_file(out, encode_png(draw_steps(prepared, None, str(error))))
+        raise InputError(f"{file}: {error}; {out} shows how far it came") from error
     write_file(out, encode_png(draw_steps(prepared, processed)))
     rows, columns = processed.png_pixels.shape
     say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {processed.decoder}.")

@@ -34,6 +34,9 @@ class PointOptions:
     seed: Annotated[int | None, typer.Option(help="Seed of the search/evaluation split. [0]")] = None
     split: SplitFile = None
     limit: Limit = None
+    rule: Annotated[
+        str | None, typer.Option(help="How thresholds are chosen: recall, crc, rcps or ltt. [recall]")
+    ] = None
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="paper, screening or a .toml file. [paper]")
     ] = None
@@ -51,7 +54,7 @@ class PointOptions:
     app,
     "report run/ --out report.html",
     "report run/ certified/ external/ sweep/ compare/ --out report.html --figures figures/",
-    "report run/ --out report.html --by site --prevalence 0.005",
+    "report run/ --out report.html --by site --prevalence 0.005 --title 'NLBS, five heads'",
 )
 def report(
     folders: Annotated[
@@ -59,7 +62,7 @@ def report(
         typer.Argument(
             metavar="RUN [FOLDER]...",
             help="A run folder (or a table of scores), and further folders to include: from certify,"
-            " external, sweep, compare, in any order.",
+            " external, sweep, compare, rivals, in any order.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],
@@ -77,6 +80,9 @@ def report(
     ] = None,
     by: By = None,
     prevalence: Prevalence = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The title of the page. [the name of the run]")
+    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace the folder of --figures; the page is always replaced."),
@@ -104,7 +110,7 @@ def report(
         prevalence=prevalence,
         configuration=configuration,
     )
-    made = make_report(folders, options, sys.argv[2:])
+    made = make_report(folders, options, sys.argv[2:], title=title)
     size = write_page(made, out)
     warn(made.evidences[0].certification.warnings)
     say(f"Written to {out} ({size / 1e6:.1f} MB). It needs no network: open it in any browser.")

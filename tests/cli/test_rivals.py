@@ -40,7 +40,7 @@ def test_scores_as_json(run: Run, scores_file: Callable[..., Path], tmp_path: Pa
     ]  # fmt: skip
     assert document["training"] is None
     assert {path.name for path in (tmp_path / "rivals").iterdir()} == {
-        "results.csv", "rivals.json", "split.csv", "table.md",
+        "results.csv", "rivals.json", "split.csv", "table.md", "rivals.svg", "rivals.png",
     }  # fmt: skip
 
 

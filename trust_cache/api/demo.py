@@ -24,9 +24,9 @@ from trust_cache.heads.fit import EpochReport, fit_heads
 from trust_cache.heads.fold_training import PartialRun
 from trust_cache.heads.run_folder import RECORD, RunFolder, labels_sha256
 from trust_cache.images.contact_sheet import write_sheet
+from trust_cache.images.picture_folder import pictures_of
 from trust_cache.images.preprocess import preprocess
 from trust_cache.manifest.build_manifest import build_manifest
-from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.report.page import write_page
 from trust_cache.report.report import make_report
 from trust_cache.studies.compare.compare import compare
@@ -185,8 +185,7 @@ def _make_pictures(out: Path, png: Path, listen: Listener, cases: int) -> tuple[
     build_manifest("rsna", cohort.metadata, manifest, images=str(dicom), overwrite=True)
     listen.step(f"canonical pictures of the breast: {png}")
     done = preprocess(manifest, png, workers=os.cpu_count() or 1, advance=listen.counter(planned))
-    kept = read_manifest(png / "manifest.csv").table["path"].drop_nulls().to_list()
-    write_sheet([png / name for name in sorted(kept)], out / "sheet.png")
+    write_sheet(pictures_of(str(png)), out / "sheet.png")
     return done.images, len(done.failures)
 
 

@@ -9,6 +9,7 @@ from trust_cache.certificate.points import Point
 from trust_cache.certificate.score_table import Cohort, Scores, knows_warnings, repeated_projections
 from trust_cache.manifest.case_groups import CONFLICTING, Grouping
 from trust_cache.manifest.protocol import Protocol
+from trust_cache.statistics.rules import RULES
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
@@ -38,16 +39,22 @@ def exactness(kind: str) -> str:
     return _EXACTNESS[kind]
 
 
-def limits(kind: str, *, patients: bool = False) -> tuple[str, ...]:
+def limits(kind: str, *, patients: bool = False, rule: str = "recall") -> tuple[str, ...]:
     """Return what a certificate does not say, for scores of this kind; `patients` have several cases."""
+    met = (
+        "That a target is met is a point estimate: the paper's threshold rule meets its target on"
+        " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
+        " `--resplits` shows it)."
+        if rule == "recall"
+        else "That a target is met is a point estimate. What the rule"
+        f" {rule} promises is: {RULES[rule].promise}."
+    )
     return (
         "The bound holds for cancer among dismissed cases like the evaluation cases, at a threshold"
         " fixed beforehand. It does not promise future safety, and the labels do not contain cancers"
         " that nobody has found yet.",
         exactness(kind),
-        "That a target is met is a point estimate: the paper's threshold rule meets its target on"
-        " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
-        " `--resplits` shows it).",
+        met,
         "Reading only the points that met their target is a selection: among those the error rate can"
         " reach delta / P(met).",
         "Choosing the best of several by these results invalidates the bound. Use bound_corrected"

@@ -1,5 +1,6 @@
 """The certified folder: its files, the records in them, the only writer and the only reader."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 
-from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.csv_tables import read_text_table, restored, write_rows
 from trust_cache.base.digests import file_stems
 from trust_cache.base.documents import Document, json_bytes, parse_json, read_json, typed
 from trust_cache.base.errors import InputError
@@ -121,6 +123,28 @@ def read_certified(path: Path) -> CertifiedFolder:
             f" {len(certificates)}; certify again"
         )
     return CertifiedFolder(path, document, certificates)
+
+
+def read_resplits(folder: CertifiedFolder) -> pl.DataFrame | None:
+    """Read the points of `--resplits`; None without them. Their number and medians must be those stated."""
+    spreads = folder.document.resplits
+    if not spreads:
+        return None
+    file = folder.path / RESPLITS
+    types = {"resplit": pl.Int64, **dict.fromkeys(("target", "dismissal", "bound"), pl.Float64)}
+    try:
+        table = read_text_table(file, ("resplit", *_RESPLIT_KEYS)).with_columns(
+            pl.col("configuration").pipe(restored).fill_null(name_of(None)), met=pl.col("met") == "true"
+        )
+        table = table.cast(types)  # type: ignore[arg-type]
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{file}: expected the points of resplits, found other cells ({error})") from error
+    for spread in spreads:
+        rows = table.filter(configuration=name_of(spread.configuration), target=spread.target)
+        median = float(np.quantile(rows["dismissal"], 0.5)) if rows.height == spread.resplits else None
+        if median is None or not math.isclose(median, spread.dismissal["q50"], abs_tol=1e-12):
+            raise InputError(f"{file}: is not what {POINTS} says; certify again")
+    return table.select("configuration", "target", "resplit", "dismissal", "bound", "met")
 
 
 def recorded_columns(points: Path, given: Mapping[str, str] | None = None) -> ScoreColumns:

@@ -100,7 +100,7 @@ def certify_table(
         spreads=summarise(splits, terms),
         bands=draw_bands(cohort, parts, settings.delta) if settings.band else (),
         warnings=(*warnings, *certification_warnings(cohort, settings.targets, groupings, points)),
-        limits=limits(table.kind(), patients=cohort.repeated_patients),
+        limits=limits(table.kind(), patients=cohort.repeated_patients, rule=settings.rule),
         versions=versions_of("numpy", "scipy", "polars"),
     )
 

@@ -18,6 +18,7 @@ from trust_cache.certificate.certified_folder import (
     CertifiedFolder,
     as_certificate,
     read_certified,
+    read_resplits,
 )
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.point_tables import name_of
@@ -49,6 +50,7 @@ class Options:
     by: tuple[str, ...] | None = None
     prevalence: float | None = None
     limit: float | None = None
+    rule: str | None = None
     protocol: Protocol | str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # names that are not those of `ScoreColumns`
     configuration: str | None = None  # to lead with
@@ -78,6 +80,7 @@ class Evidence:
     leading: int  # the position of the configuration that the page leads with
     led_by: str  # the reason for that choice
     certified: Path | None = None
+    resplits: pl.DataFrame | None = None  # one row per split, configuration and target, if there were any
 
     @property
     def kind(self) -> str:
@@ -128,7 +131,7 @@ def gather(
             certified |= _match([read_certified(path / INSIDE)], [path], [table])
     main = _evidence(paths[0], scores[0], certified.get(paths[0]), options)
     settings = main.certification.settings
-    names = ("targets", "delta", "by", "prevalence", "limit", "protocol")
+    names = ("targets", "delta", "by", "prevalence", "limit", "rule", "protocol")
     same = {name: getattr(settings, name) for name in names}
     shared = replace(options, split=None, configuration=None, **same)
     others = (
@@ -168,6 +171,7 @@ def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, opt
         leading=leading,
         led_by=led_by,
         certified=None if certified is None else certified.path,
+        resplits=None if certified is None else read_resplits(certified),
     )
 
 

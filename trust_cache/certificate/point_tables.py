@@ -225,6 +225,31 @@ def sentences(certification: Certification) -> list[str]:
     ]
 
 
+def next_steps(certification: Certification) -> list[str]:
+    """Return what a user can do where no point is certified; nothing where one is."""
+    points, settings = certification.points, certification.settings
+    if any(point.certified for point in points):
+        return []
+    found = {point.status for point in points}
+    positives = points[0].positives
+    lower = ", ".join(whole_percent(target) for target in settings.targets)
+    steps = {
+        "Choose a threshold with a margin: `--rule crc` keeps the miss rate at the target on average, so the"
+        " target is met more often, at a lower dismissal.": "target missed" in found
+        and settings.rule != "crc",
+        f"Ask for less: a lower `--target` than {lower} leaves room for misses.": True,
+        "Take a rule that needs fewer positives: `--rule crc`, or the paper's `--rule recall`.": (
+            "infeasible" in found
+        ),
+        f"Certify on more cases: {positives:,} positives here. `trust-cache plan --cases N --positives C`"
+        " says how often a target is met and which bounds are within reach.": True,
+        "Look at the scores: if cancers are not above the others, no threshold helps. A case AUROC at or"
+        " below 0.5 may mean reversed scores.": bool(found & {"nothing dismissed", "bound not below limit"}),
+    }
+    tried = "Do not try seeds until one is certified: every attempt is recorded and weakens the certificate."
+    return [*(text for text, applies in steps.items() if applies), tried]
+
+
 def reasons(certification: Certification) -> list[str]:
     """Return the status of each point that is not certified, and the reason."""
     return [

@@ -185,7 +185,7 @@ def stuck_warnings(work: Preparation, partial: PartialRun) -> list[str]:
             folds = f"{stuck} of {len(taus)} fold{'s' if len(taus) > 1 else ''}"
             warnings.append(
                 f"{name}: tau stayed at 0 in {folds}: no threshold kept the bound of the calibration images"
-                f" at or below {head.loop_level:g}, so the loop dismissed nothing there; more calibration images"
+                f" at or below {head.loop_level:g}, so the loop dismissed nothing there; more images"
                 " or a higher loop_level may help"
             )
     return warnings
