@@ -108,10 +108,10 @@ def extract(
 ) -> None:
     """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
 
-    Resumes an existing cache if everything that affects features is the same; shards whose pictures changed
-    are made again. Images that fail, or have no
-    picture, are rows without features; failures.csv in the cache lists the reasons, and the exit code is then
-    1. The others are finished: `fit-heads` can use the cache. The next start tries the failed ones again.
+    Resumes an existing cache if everything that affects features is the same; shards whose pictures changed,
+    or that are not as they were written, are made again. Images that fail, or have no picture, are rows
+    without features; failures.csv in the cache lists the reasons, and the exit code is then 1. The others are
+    finished: `fit-heads` can use the cache. The next start tries the failed ones again.
     """
     from trust_cache.cache.extract.extract import extract as extract_all
     from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
@@ -153,8 +153,10 @@ class _Progress:
         from trust_cache.manifest.manifest_checks import counted
 
         warn(start.warnings)
-        if start.changed:
-            say(f"{counted(start.changed, 'picture')} changed: made again with the whole shard.")
+        if start.stale.pictures:
+            say(f"{counted(start.stale.pictures, 'picture')} changed: made again with the whole shard.")
+        if start.stale.damaged:
+            say(f"Not as written: {counted(start.stale.damaged, 'shard')}; made again.")
         self.meter = Meter(start.images, start.images_before, start.processes)
         self._bar.start(start.images, start.images_before)
 

@@ -1,12 +1,10 @@
 """The commands preprocess and images show, synthesize."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trust_cache.base.errors import InputError
 from trust_cache_cli.options import (
     AllowUrls,
     AsJson,
@@ -48,18 +46,17 @@ def preprocess(
     label and an empty path; failures.csv lists the reasons, and the exit code is then 1. warnings.csv lists
     warnings about pictures.
     """
+    from trust_cache.api.image_functions import preprocess as preprocess_all
     from trust_cache.base.places import join
-    from trust_cache.images.contact_sheet import write_sheet
     from trust_cache.images.image_failures import FAILURES, WARNINGS
-    from trust_cache.images.picture_folder import pictures_of
-    from trust_cache.images.preprocess import preprocess as preprocess_all
     from trust_cache.manifest.manifest_checks import counted
 
     with bar("preprocessing") as shown:
         run = preprocess_all(
             manifest,
             out,
-            workers=cluster.cluster() or workers or os.cpu_count() or 1,
+            workers=cluster.cluster() or workers,
+            sheet=sheet,
             allow_urls=allow_urls,
             on_start=shown.start,
             advance=shown.advance,
@@ -68,8 +65,6 @@ def preprocess(
     if len(run.warnings) > _WARNINGS_SHOWN:
         more = len(run.warnings) - _WARNINGS_SHOWN
         warn([f"and {counted(more, 'more warning')}; {join(out, WARNINGS)} lists all"])
-    if sheet is not None:
-        write_sheet(pictures_of(out), sheet)
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
     say(
@@ -94,28 +89,12 @@ def show(
     Of an image that fails, the picture shows the steps that it reached and the reason; the exit code is then
     2.
     """
-    from trust_cache.base.files import write_file
-    from trust_cache.images.contact_sheet import draw_steps
-    from trust_cache.images.dicom_file import read_dataset
-    from trust_cache.images.image_failures import ImageError
-    from trust_cache.images.picture import cut_breast, prepare_image, tagged_laterality
-    from trust_cache.images.picture_folder import ImageSettings
-    from trust_cache.images.png_files import encode_png
+    from trust_cache.api.image_functions import show_image
 
-    if not file.is_file():
-        raise InputError(f"{file}: expected a DICOM file, found none")
-    settings, prepared = ImageSettings(), None
-    try:
-        dataset = read_dataset(file)
-        prepared = prepare_image(dataset, laterality or tagged_laterality(dataset) or "L", settings)
-        warn(prepared.warnings)
-        processed = cut_breast(prepared, settings)
-    except ImageError as error:
-        write_file(out, encode_png(draw_steps(prepared, None, str(error))))
-        raise InputError(f"{file}: {error}; {out} shows how far it came") from error
-    write_file(out, encode_png(draw_steps(prepared, processed)))
-    rows, columns = processed.png_pixels.shape
-    say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {processed.decoder}.")
+    drawn = show_image(file, out, laterality=laterality)
+    warn(drawn.warnings)
+    rows, columns = drawn.shape
+    say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {drawn.decoder}.")
 
 
 @command(
@@ -145,20 +124,14 @@ def synthesize(
     json: AsJson = False,
 ) -> None:
     """Make synthetic mammograms as DICOM files, in the layout of a public data set."""
+    from trust_cache.api.image_functions import synthesize_images
     from trust_cache.manifest.manifest_checks import counted
-    from trust_cache.synthetic.image_cohort import CohortSettings, plan_cohort, synthesize_cohort
 
-    settings = CohortSettings(
-        like=like,
-        cases=cases,
-        seed=seed,
-        size=size,
-        prevalence=prevalence,
-        lesion_contrast=contrast,
-        broken=broken,
-    )
-    with bar("drawing", len(plan_cohort(settings))) as shown:
-        cohort = synthesize_cohort(settings, out, workers=workers, advance=shown.advance)
+    with bar("drawing") as shown:
+        cohort = synthesize_images(
+            like, cases, out, workers=workers, on_start=shown.start, advance=shown.advance, seed=seed,
+            size=size, prevalence=prevalence, lesion_contrast=contrast, broken=broken,
+        )  # fmt: skip
     positive = len({image.case_id for image in cohort.images if image.label})
     if json:
         show_json(

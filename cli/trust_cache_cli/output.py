@@ -37,7 +37,7 @@ def show_table(table: "Table") -> None:
     from rich.text import Text
 
     out = console()
-    out.print(Text(table.title, style="italic"))
+    out.print(Text(redacted(table.title), style="italic"))
     for part in table.parts(out.width - 1, _GAP):
         out.print(_drawn(part, wrapped=part is not table))
     if table.legend:
@@ -54,9 +54,9 @@ def _drawn(table: "Table", *, wrapped: bool) -> "RichTable":
         widest = max((len(row[position]) for row in table.rows), default=0)
         narrowest = max(widest, *map(len, name.split()), 1)
         header = textwrap.fill(name, narrowest) if wrapped else name
-        shown.add_column(Text(header), justify="left" if position == 0 else "right", no_wrap=True)
+        shown.add_column(Text(redacted(header)), justify="left" if position == 0 else "right", no_wrap=True)
     for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(redacted(cell)) for cell in row))
     return shown
 
 
@@ -116,7 +116,8 @@ def show_json(document: object) -> None:
     from trust_cache.base.documents import json_bytes
 
     sys.stdout.flush()
-    sys.stdout.buffer.write(json_bytes(document))  # UTF-8 whatever the encoding of the terminal
+    content = redacted(json_bytes(document).decode()).encode()
+    sys.stdout.buffer.write(content)  # UTF-8 whatever the encoding of the terminal
 
 
 class Bar:
@@ -141,7 +142,8 @@ class Bar:
 
     def announce(self, step: str) -> None:
         """Print the name of a step, and count its parts from zero."""
-        self._progress.console.print(step, style="dim", soft_wrap=not self._progress.console.is_terminal)
+        out = self._progress.console
+        out.print(redacted(step), style="dim", soft_wrap=not out.is_terminal)
         self._progress.reset(self._task, total=None)
 
 

@@ -18,6 +18,7 @@ from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.clinic.worklist import WorklistRow
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import SCREENING, Protocol
+from trust_cache.studies.image_sketches import NUMBERS, ImageSketches
 
 TAU = 0.3
 LEFT_CC = Protocol(name="left CC", projections=("L-CC",))  # what every case of `two_halves` fulfils
@@ -65,6 +66,12 @@ def a_certificate(tau: float | None = TAU, **changes: Any) -> Certificate:
     return structs.replace(certificate, **changes)
 
 
+def a_training_set(dim: int) -> TrainedOn:
+    codes = np.arange(1, 3 * NUMBERS + 1, dtype=np.int16).reshape(NUMBERS, 3).T.copy()
+    sketches = ImageSketches(np.zeros(dim, dtype=np.float32), 1.0, 0.1, codes)
+    return TrainedOn(sketches, frozenset({b"a" * 16, b"c" * 16}), b"k" * 16)
+
+
 def a_model(
     *,
     certified: bool = True,
@@ -82,8 +89,7 @@ def a_model(
         threshold=ModelThreshold(tau, 0.98, "certificate"),
         protocol=SCREENING,
         reference=np.linspace(0.01, 0.99, 99),
-        trained_on=trained_on
-        or TrainedOn(frozenset({"ab" * 16, "cd" * 16}), np.arange(48, dtype=np.int16).reshape(3, 16)),
+        trained_on=trained_on or a_training_set(6 if head is None else head.dim),
         made_from={"run": "run", "seed": 0},
         certificate=a_certificate(tau=tau, **certificate) if certified else None,
     )

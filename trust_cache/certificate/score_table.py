@@ -17,7 +17,7 @@ from trust_cache.base.csv_tables import LINE, read_text_table
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
 from trust_cache.base.table_files import as_ids, as_labels, id_warnings, read_table_file, take_columns
-from trust_cache.heads.run_folder import RunFolder
+from trust_cache.heads.run_folder import RECORD, SCORES, RunFolder
 from trust_cache.manifest.case_groups import Grouping, find_groups, parse_groups
 from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems, texts
 from trust_cache.manifest.protocol import PAPER, Protocol
@@ -128,9 +128,14 @@ class Cohort:
 
 
 def read_scores(path: Path, columns: ScoreColumns = COLUMNS) -> Scores:
-    """Read a file of scores, or the scores.csv of a run folder."""
+    """Read a file of scores, or the scores.csv of a run folder.
+
+    The scores of a run are compared with its record, whichever of the two is named.
+    """
     run = RunFolder(path) if path.is_dir() else None
-    file = path if run is None else run.scores_file
+    beside = RunFolder(path.parent)
+    of_run = run is None and path.name == SCORES and beside.has(RECORD)
+    file = run.scores_file if run is not None else beside.scores_file if of_run else path
     read = read_table_file(file)
     of_ids = {columns.case: "cases", "image_id": "images", columns.patient: "patients"}
     warnings = (*read.warnings, *id_warnings(read, str(file), of_ids))

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from trust_cache.base.documents import explain, read_json
+from trust_cache.base.documents import explain, read_sealed
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.attempts import log_file, point_name, read_attempts
 from trust_cache.certificate.certification import DELTAS, Attempt, Composition
@@ -97,9 +97,8 @@ def verify(
     """Recompute a certificate; the default split is the one in its certified folder.
 
     `columns` are names of the scores' columns (keys of `ScoreColumns`) where they differ from those in the
-    certified folder. What the certificate says about other
-    points and attempts must also agree with points.json in its folder and with the log beside the scores,
-    where there are such files.
+    certified folder. What the certificate says about other points and attempts must also agree with
+    points.json in its folder and with the log beside the scores, where there are such files.
     """
     stated = read_certificate_keys(certificate)
     folder = certificate.resolve().parent.parent
@@ -344,7 +343,7 @@ def _own_attempt(certificate: Certificate, attempts: tuple[Attempt, ...]) -> int
 def _beside(stated: dict[str, Any], points: Path) -> Iterator[Disagreement]:
     """Compare what the certificate says about other points and attempts with points.json."""
     if points.is_file():
-        document = read_json(points, PointsDocument, what="the points of certify")
+        document, _ = read_sealed(points, PointsDocument, what="the points of certify")
         certificate = msgspec.convert(stated, Certificate)
         for key in ("composition", "attempts"):
             if getattr(certificate, key) != getattr(document, key):

@@ -4,9 +4,12 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.executor import ItemOutcome
+from trust_cache.base.limited_workers import map_limited, problem_of
 from trust_cache.images.dicom_file import read_dataset
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import tagged_laterality
@@ -98,7 +101,9 @@ def scan_folder(folder: Path) -> IncomingCases:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    files = _with_distinct_ids([file for path in paths if (file := _read(path, folder))], folder)
+    outcomes = map_limited(partial(_read, folder=folder), paths)
+    found = [file for outcome in outcomes if (file := _file_of(outcome, folder))]
+    files = _with_distinct_ids(found, folder)
     if not files:
         raise InputError(f"{folder}: expected DICOM files, found none among {len(paths)} files")
     known = [file for file in files if file.case_id]
@@ -139,10 +144,22 @@ class _File:
     patient: str = ""  # a digest
 
 
+def _file_of(outcome: ItemOutcome[Path, _File | None], folder: Path) -> _File | None:
+    """Return what a worker read; a header that ended or filled its process is a problem of its file."""
+    if outcome.error is None:
+        return outcome.value
+    image = _unread(outcome.item, folder)
+    return _File(outcome.item, replace(image, problem=f"read: the header: {problem_of(outcome.error)}"))
+
+
+def _unread(path: Path, folder: Path) -> IncomingImage:
+    name = path.relative_to(folder).as_posix().removesuffix(".dcm")
+    return IncomingImage(name, str(path), laterality=None, projection=None)
+
+
 def _read(path: Path, folder: Path) -> _File | None:
     """Read a file's header; None if it is not an image file."""
-    name = path.relative_to(folder).as_posix().removesuffix(".dcm")
-    image = IncomingImage(name, str(path), laterality=None, projection=None)
+    image = _unread(path, folder)
     try:
         header = read_dataset(path, ELEMENTS, pixels=False)
         if header.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
@@ -152,12 +169,16 @@ def _read(path: Path, folder: Path) -> _File | None:
     except ImageError as error:
         broken = replace(image, problem=f"{error.stage}: {error.reason}")
         return None if _is_not_dicom(path) else _File(path, broken)
+    except MemoryError:
+        raise
     except Exception as error:  # pydicom converts an element when it is first used
         return _File(path, replace(image, problem=f"read: the header is damaged ({type(error).__name__})"))
     case_id, patient = values["StudyInstanceUID"], values["PatientID"]
     problem = None if case_id else "read: the header has no StudyInstanceUID"
     digest = hashlib.sha256(patient.encode(errors="replace")).hexdigest() if patient else ""
-    image = IncomingImage(name, str(path), side, values["ViewPosition"].upper() or None, problem)
+    image = replace(
+        image, laterality=side, projection=values["ViewPosition"].upper() or None, problem=problem
+    )
     return _File(path, image, case_id, values["SOPInstanceUID"], digest)
 
 

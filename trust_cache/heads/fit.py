@@ -14,7 +14,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_existing, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
 from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
@@ -85,16 +85,18 @@ def fit_heads(
         clip=clip, batch_positives=batch_positives, batch_negatives=batch_negatives, dropout=dropout,
         seed=seed, views=views, repeats=repeats,
     )  # fmt: skip
-    out, begin = Path(out), time.perf_counter()
+    out, threads, begin = Path(out), count_threads(threads), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite)
-    threads = count_threads(threads)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     work = prepare(opened, settings, None if folds is None else Path(folds))
     if resume:
         partial.require_same(work.identity)
-    rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
+    rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
     loaded = time.perf_counter()
-    _LOG.info("%s: %d images read in %.1f s", opened.source, opened.images, loaded - begin)
+    _LOG.info(
+        "%s: %d images, %d views, %d features opened in %.1f s",
+        opened.source, opened.images, opened.views, opened.dim, loaded - begin,
+    )  # fmt: skip
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(work, rows, partial, trainer=trainer, threads=threads, on_epoch=on_epoch)

@@ -14,7 +14,7 @@ import polars as pl
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache, refuse_unfinished
-from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
@@ -194,16 +194,12 @@ def _prepare(
 def _load(
     train: Cache, test: Cache, *, threads: int, low_memory: bool, on_shard: Callable[[int, int], None]
 ) -> tuple[FeatureRows, FeatureRows, tuple[str, ...]]:
-    """Load or map both caches, of the test cache the clean views alone: first, so that damage shows early.
+    """Open both caches, the test cache first, so that damage shows early.
 
     Also return warnings about cases that both may have; equal ones are refused.
     """
-    if low_memory:
-        clean = map_rows(test, threads=threads, on_shard=on_shard)
-        rows = map_rows(train, threads=threads, on_shard=on_shard)
-    else:
-        clean = load_rows(test, threads=threads, views=1, on_shard=on_shard)
-        rows = load_rows(train, threads=threads, on_shard=on_shard)
+    clean = open_rows(test, threads, low_memory=low_memory, views=1, on_shard=on_shard)
+    rows = open_rows(train, threads, low_memory=low_memory, on_shard=on_shard)
     shared = refuse_overlap(find_overlap(train, test, rows, clean), train.source, test.source)
     return rows, clean, tuple(shared)
 

@@ -23,6 +23,7 @@ from trust_cache.statistics.thresholds import select_threshold
 from trust_cache.studies.compare.compare import choose_reference, compare
 from trust_cache.studies.compare.compare_folder import (
     AUROC_COLUMNS,
+    COMPARE,
     CSV_COLUMNS,
     INCOMPLETE,
     OWN,
@@ -387,6 +388,7 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == first
     document, unchanged = unseal(json.loads((out / "compare.json").read_text()))
     assert unchanged
+    assert set(document.pop("files")) == OWN - {INCOMPLETE, COMPARE}
     assert document == json.loads(json.dumps(comparison.as_document()))
     assert read_comparison(out) == comparison
     assert document["schema"] == 1

@@ -1,4 +1,4 @@
-"""The rivals folder: its files, its table, and the only writer."""
+"""The rivals folder: its files, its table, the only writer and the only reader."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.digests import changed_files, digests_of
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
@@ -103,6 +104,7 @@ class RivalsDocument(Document, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]
+    files: dict[str, str]  # sha256 of the folder's other files by name
 
     def figure(self) -> Figure:
         """Draw what every rule dismisses with every score model."""
@@ -117,7 +119,8 @@ class RivalsDocument(Document, frozen=True, kw_only=True):
 def read_rivals(folder: Path) -> RivalsDocument:
     """Read rivals.json."""
     try:
-        return read_json(folder / RIVALS, RivalsDocument, what="the result of rivals", schema=SCHEMA)
+        what = "the result of rivals"
+        return read_json(folder / RIVALS, RivalsDocument, what=what, schema=SCHEMA, sealed=True)
     except FileNotFoundError as error:
         raise InputError(f"{folder}: expected a folder of rivals, found no {RIVALS} in it") from error
 
@@ -153,8 +156,7 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
     notes = (*dict.fromkeys(reasons), *study.warnings)
     files = {
         "results.csv": write_rows(RESULT_KEYS, (outcome.row() for outcome in study.outcomes)),
-        RIVALS: json_bytes(as_document(study)),
-        **figure_files(rivals_figure([_drawn(item.row()) for item in study.outcomes]), "rivals"),
+        **figure_files(draw_rivals(study), "rivals"),
         "table.md": to_markdown([rivals_table(study)], notes, (*promises(study), *study.limits)).encode(),
         "split.csv": study.split.as_csv(),
     }
@@ -165,7 +167,20 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
         columns = score_columns(study.scores.table)
         rows = study.scores.table.select(columns).iter_rows(named=True)
         files["scores.csv"] = write_rows(columns, rows)
-    return files
+    return files | {RIVALS: sealed_bytes(as_document(study) | {"files": digests_of(files)})}
+
+
+def draw_rivals(study: RivalsStudy) -> Figure:
+    """Draw what every rule dismisses with every score model."""
+    return rivals_figure([_drawn(item.row()) for item in study.outcomes])
+
+
+def rivals_problems(folder: Path) -> list[str]:
+    """Compare a folder with its record; return what does not fit, a sentence each."""
+    try:
+        return changed_files(folder, read_rivals(folder).files, "run rivals again")
+    except InputError as error:
+        return [str(error)]
 
 
 def as_document(study: RivalsStudy) -> dict[str, Any]:
