@@ -32,6 +32,7 @@ app.add_typer(caches, name="cache", help="Inspect, verify, copy and import cache
     app,
     "simulate --like nlbs --out nlbs.zarr",
     "simulate --like rsna --out rsna.h5 --views 4 --seed 1",
+    kept="{out} is unfinished; delete it and run the same command again",
 )
 def simulate(
     like: Like,
@@ -64,6 +65,7 @@ def info(cache: CacheArgument, json: AsJson = False) -> None:
     """Print what a cache contains and how its features were made."""
     from trust_cache.cache.cache_reader import open_cache, shown
     from trust_cache.cache.verify_cache import cache_info
+    from trust_cache.manifest.manifest_checks import counted
 
     opened = open_cache(cache)
     found = asdict(cache_info(opened))
@@ -72,7 +74,7 @@ def info(cache: CacheArgument, json: AsJson = False) -> None:
         show_json(found)
         return
     fingerprint, failed = found.pop("fingerprint"), found.pop("failed")
-    found["failed"] = f"{len(failed)} images ({shown(list(failed))})" if failed else "no images"
+    found["failed"] = f"{counted(len(failed), 'image')} ({shown(list(failed))})" if failed else "no images"
     show_list(cache, (f"{name}: {value}" for name, value in found.items()))
     show_list("made by", (f"{name}: {value}" for name, value in fingerprint.items()))
 
@@ -99,7 +101,11 @@ def verify(cache: CacheArgument, json: AsJson = False) -> None:
         raise typer.Exit(DAMAGED)
 
 
-@command(caches, "cache convert cache.zarr --out cache.h5")
+@command(
+    caches,
+    "cache convert cache.zarr --out cache.h5",
+    kept="{out} is unfinished; delete it and run the same command again",
+)
 def convert(cache: CacheArgument, out: OutCache) -> None:
     """Copy a cache to another place or format, bit for bit."""
     from trust_cache.cache.copy_cache import convert_cache
@@ -107,7 +113,11 @@ def convert(cache: CacheArgument, out: OutCache) -> None:
     _say_written(convert_cache(cache, out))
 
 
-@command(caches, "cache subset cache.zarr --out left.zarr --where laterality=L")
+@command(
+    caches,
+    "cache subset cache.zarr --out left.zarr --where laterality=L",
+    kept="{out} is unfinished; delete it and run the same command again",
+)
 def subset(
     cache: CacheArgument,
     out: OutCache,
@@ -127,11 +137,17 @@ def subset(
     _say_written(subset_cache(cache, out, pairs))
 
 
-@command(caches, "cache import features.npz --manifest manifest.csv --out cache.zarr", name="import")
+@command(
+    caches,
+    "cache import features.npz --manifest manifest.csv --out cache.zarr",
+    "cache import features.npz --array features --manifest manifest.csv --out cache.h5 --encoder b2",
+    name="import",
+    kept="{out} is unfinished; delete it and run the same command again",
+)
 def import_(
     features: Annotated[
         Path,
-        typer.Argument(help="A .npy file, or a .npz with `features`: [image, dim] or [image, view, dim]."),
+        typer.Argument(help="A .npy or .npz file of features: [image, dim] or [image, view, dim]."),
     ],
     manifest: Annotated[
         Path, typer.Option(metavar="FILE", help="The manifest, its rows in the order of the features.")
@@ -144,11 +160,14 @@ def import_(
             help="The encoder that made them; `external` needs two caches of the same encoder.",
         ),
     ] = None,
+    array: Annotated[
+        str, typer.Option(metavar="NAME", help="The array of a .npz file that holds the features.")
+    ] = "features",
 ) -> None:
     """Make a cache of imported features."""
     from trust_cache.cache.copy_cache import import_features
 
-    _say_written(import_features(features, manifest, out, encoder=encoder))
+    _say_written(import_features(features, manifest, out, encoder=encoder, array=array))
 
 
 def _pair(word: str) -> tuple[str, str]:
@@ -166,9 +185,12 @@ def _warn_of_failed(cache: "Cache") -> None:
 
 
 def _say_written(cache: "Cache") -> None:
-    cases = cache.manifest["case_id"].n_unique()
+    from trust_cache.base.text_tables import describe_views
+    from trust_cache.manifest.manifest_checks import counted
+
+    cases = counted(cache.manifest["case_id"].n_unique(), "case")
     say(
-        f"Written to {cache.source}: {cache.images:,} images of {cases:,} cases,"
-        f" 1 clean + {cache.views - 1} augmented views, {cache.dim} features."
+        f"Written to {cache.source}: {counted(cache.images, 'image')} of {cases},"
+        f" {describe_views(cache.views - 1)}, {cache.dim} features."
     )
     _warn_of_failed(cache)

@@ -12,15 +12,16 @@ from trust_cache_cli.options import (
     AsJson,
     By,
     CertifyOptions,
+    ColumnOptions,
     Delta,
     OutFolder,
-    PatientColumn,
+    Overwrite,
     Seed,
     Targets,
     command,
     command_group,
 )
-from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, note, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.api.certificate_functions import CertifyResult
@@ -36,18 +37,20 @@ app = command_group()
 @command(
     app,
     "certify scores.csv --out certified/",
-    "certify run/ --out certified/ --target 0.98 --by site --resplits 200",
+    "certify results.xlsx --out certified/ --case accession --score prob --label class --positive malignant",
+    "certify run/ --out certified/ --target 0.98 --by site --by age=50,60,70 --resplits 200",
     "certify scores.csv --out certified/ --rule ltt --prevalence 0.005 --json",
     "certify --model model/ --cache new.zarr --out certified/ --attach",
 )
 def certify(
     out: OutFolder,
     terms: CertifyOptions,
+    columns: ColumnOptions,
     scores: Annotated[
         Path | None,
         typer.Argument(
-            help="A run folder, or a CSV with case_id, label, score (and optionally configuration,"
-            " image_id, further columns), one row per image or case."
+            help="A run folder, or a table (CSV, Parquet, Excel) with case_id, label, score (and optionally"
+            " configuration, image_id, further columns), one row per image or case."
         ),
     ] = None,
     model: Annotated[
@@ -75,7 +78,7 @@ def certify(
     ] = None,
     seed: Seed = 0,
     by: By = None,
-    patient: PatientColumn = "patient_id",
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
@@ -92,21 +95,18 @@ def certify(
     made: ModelCertifyResult | None = None
     certification: CertifyResult
     with bar("resplits", terms.resplits) as resplits:
-        options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
+        options = {**vars(terms), **columns.given(), "seed": seed, "by": by, "advance": resplits.advance}
         targets = options.pop("target")
         if model is not None or cache is not None or attach or key is not None:
-            options |= {"targets": targets, "attach": attach, "key": key}
+            options |= {"targets": targets, "attach": attach, "key": key, "overwrite": overwrite}
             certification = made = _certify_model(scores, model, cache, out, options)
         elif scores is None:
-            raise InputError(
-                "expected scores (a CSV file or run folder), or --model with --cache, found none"
-            )
+            raise InputError("expected scores (a table or a run folder), or --model with --cache, found none")
         else:
             from trust_cache.api.certificate_functions import certify as certify_scores
 
-            options["protocol"] = options["protocol"] or "paper"
+            options |= {"protocol": options["protocol"] or "paper", "overwrite": overwrite}
             certification = certify_scores(scores, out, targets=tuple(targets or TARGETS), **options)
-    note_kept(out, certification.kept)
     warn(certification.warnings)
     if json:
         show_json(as_document(certification))
@@ -167,6 +167,7 @@ def verify(
             " wrote; the cache may be a URL."
         ),
     ],
+    columns: ColumnOptions,
     scores: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The scores or the run folder that were certified."),
@@ -175,19 +176,19 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The split of a certificate. [split.csv of its folder]"),
     ] = None,
-    patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
     """Recompute a certificate from its scores and split, or compare an artefact with its records.
 
-    Lists the fields, files, rows and images that do not agree; the exit code is then 1. A certified folder is
-    followed to its run, a run to its cache, and a cache to its pictures. A worklist is compared with
-    NAME.record.json beside it. A report is a page to read: verify what it was made from.
+    Lists the fields, files, rows and images that do not agree; the exit code is then 1. The names of the
+    scores' columns are those that `certify` was given, if the certificate is in its folder. A certified
+    folder is followed to its run, a run to its cache, and a cache to its pictures. A worklist is compared
+    with NAME.record.json beside it. A report is a page to read: verify what it was made from.
     """
     from trust_cache.api.verify_folder import verify as verify_artefact
     from trust_cache.certificate.verify import as_document
 
-    found = verify_artefact(artefact, scores, split, patient=patient)
+    found = verify_artefact(artefact, scores, split, columns=columns.given())
     if json and found.verification is not None:
         show_json(as_document(found.verification))
     elif json:

@@ -8,13 +8,14 @@ import typer
 from trust_cache_cli.options import (
     TARGETS,
     AsJson,
+    ColumnOptions,
     Delta,
     Epochs,
     Folds,
     Limit,
     LowMemory,
     OutFolder,
-    PatientColumn,
+    Overwrite,
     ProtocolOption,
     Seed,
     SplitFile,
@@ -24,7 +25,7 @@ from trust_cache_cli.options import (
     command_group,
     names,
 )
-from trust_cache_cli.output import bar, note_kept, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.studies.rivals.rivals import RivalsStudy
@@ -43,10 +44,11 @@ def compare(
     scores: Annotated[
         Path,
         typer.Argument(
-            help="A run folder (fit-heads, external), or a CSV with configuration, case_id, label, score."
+            help="A run folder (fit-heads, external), or a table with configuration, case_id, label, score."
         ),
     ],
     out: OutFolder,
+    columns: ColumnOptions,
     target: Targets = None,
     reference: Annotated[
         str | None,
@@ -68,7 +70,7 @@ def compare(
         typer.Option(metavar="POINTS", help="Margin of non-inferiority, in percentage points of dismissal."),
     ] = 1.0,
     protocol: ProtocolOption = "paper",
-    patient: PatientColumn = "patient_id",
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Test whether one configuration dismisses more than another at the same recall.
@@ -93,11 +95,11 @@ def compare(
             resplits=resplits,
             margin_points=margin_points,
             protocol=protocol,
-            patient=patient,
+            overwrite=overwrite,
+            **columns.given(),
             advance=shown.advance,
         )
     comparison = found.comparison
-    note_kept(out, found.kept)
     warn(comparison.warnings)
     if json:
         show_json(comparison.as_document())
@@ -117,13 +119,14 @@ def compare(
 )
 def rivals(
     out: OutFolder,
+    columns: ColumnOptions,
     cache: Annotated[
         str | None, typer.Argument(help="A cache of features: a .zarr folder or URL, or an .h5 file.")
     ] = None,
     scores: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Instead of a cache: a run folder or a scores.csv; nothing is trained."
+            metavar="FILE", help="Instead of a cache: a run folder or a table of scores; nothing is trained."
         ),
     ] = None,
     target: Targets = None,
@@ -145,6 +148,7 @@ def rivals(
     epochs: Epochs = 20,
     threads: Threads = None,
     low_memory: LowMemory = False,
+    overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
     """Compare score models and threshold rules on the same cases, folds and split.
@@ -160,10 +164,9 @@ def rivals(
         study = study_rivals(
             cache, out, scores=scores, targets=tuple(target or TARGETS), level=level, delta=delta,
             limit=limit, protocol=protocol, seed=seed, split=split, folds=folds, models=names(models),
-            rules=names(rules), epochs=epochs, threads=threads, low_memory=low_memory, on_start=shown.start,
-            advance=shown.advance,
+            rules=names(rules), epochs=epochs, threads=threads, low_memory=low_memory, overwrite=overwrite,
+            on_start=shown.start, advance=shown.advance, **columns.given(),
         )  # fmt: skip
-    note_kept(out, study.kept)
     warn(study.warnings)
     show_json(as_document(study)) if json else _show_study(study, out)
 

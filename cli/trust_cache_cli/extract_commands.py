@@ -84,6 +84,7 @@ class SpeedOptions:
     "extract s3://b/png/manifest.csv --weights /nfs/encoder.safetensors --out s3://b/cache.zarr"
     " --scheduler tcp://host:8786 --resources GPU=1",
     "extract png/manifest.csv --weights random --out trial.zarr --image-size 152x92 --views 2",
+    kept="finished shards are kept in {out}; the same command resumes",
 )
 def extract(
     manifest: Annotated[str, typer.Argument(help="The manifest in the folder of PNGs; a path or a URL.")],
@@ -149,12 +150,13 @@ class _Progress:
 
     def start(self, start: "ExtractionStart") -> None:
         from trust_cache.cache.extract.progress_meter import Meter
+        from trust_cache.manifest.manifest_checks import counted
 
         warn(start.warnings)
         if start.stale.pictures:
-            say(f"{start.stale.pictures:,} pictures changed: their shards are made again.")
+            say(f"{counted(start.stale.pictures, 'picture')} changed: made again with the whole shard.")
         if start.stale.damaged:
-            say(f"{start.stale.damaged:,} shards are not as they were written: they are made again.")
+            say(f"Not as written: {counted(start.stale.damaged, 'shard')}; made again.")
         self.meter = Meter(start.images, start.images_before, start.processes)
         self._bar.start(start.images, start.images_before)
 
@@ -167,13 +169,15 @@ class _Progress:
 
 
 def _say_run(run: "ExtractRun", meter: "Meter") -> None:
+    from trust_cache.base.text_tables import describe_views
     from trust_cache.cache.cache_reader import failed_warning, open_cache
+    from trust_cache.manifest.manifest_checks import counted
 
     if run.identity.random:
         warn([f"{run.out}: random weights: the features are meaningless"])
     say(
-        f"Written to {run.out}: {run.images_done:,} of {run.layout.images:,} images"
-        f" ({run.images_before:,} of them before), 1 clean + {run.layout.views - 1} augmented views,"
+        f"Written to {run.out}: {run.images_done:,} of {counted(run.layout.images, 'image')}"
+        f" ({run.images_before:,} of them before), {describe_views(run.layout.views - 1)},"
         f" {run.layout.dim} features."
     )
     if run.images_done > run.images_before:

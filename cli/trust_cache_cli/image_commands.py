@@ -27,6 +27,7 @@ app.add_typer(images, name="images", help="Show the steps of an image; make synt
     app,
     "preprocess manifest.csv --out png/ --sheet sheet.png",
     "preprocess s3://bucket/manifest.csv --out s3://bucket/png --scheduler tcp://host:8786",
+    kept="finished pictures are kept in {out}; the same command resumes",
 )
 def preprocess(
     manifest: Annotated[str, typer.Argument(help="A manifest of DICOM files; a path or a URL.")],
@@ -48,6 +49,7 @@ def preprocess(
     from trust_cache.api.image_functions import preprocess as preprocess_all
     from trust_cache.base.places import join
     from trust_cache.images.image_failures import FAILURES, WARNINGS
+    from trust_cache.manifest.manifest_checks import counted
 
     with bar("preprocessing") as shown:
         run = preprocess_all(
@@ -62,10 +64,13 @@ def preprocess(
     warn(map(str, run.warnings[:_WARNINGS_SHOWN]))
     if len(run.warnings) > _WARNINGS_SHOWN:
         more = len(run.warnings) - _WARNINGS_SHOWN
-        warn([f"and {more:,} more warnings; {join(out, WARNINGS)} lists all"])
+        warn([f"and {counted(more, 'more warning')}; {join(out, WARNINGS)} lists all"])
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
-    say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.{changed}")
+    say(
+        f"Written to {out}: {good:,} of {counted(run.images, 'image')},"
+        f" {run.reused:,} of them before.{changed}"
+    )
     if run.failures:
         warn([f"{out}: {run.incomplete.sentence(join(out, FAILURES))}"])
         raise typer.Exit(SOME_FAILED)
@@ -79,7 +84,11 @@ def show(
         str | None, typer.Option(metavar="L|R", help="Which breast it is. [from the header, else L]")
     ] = None,
 ) -> None:
-    """Write the steps of one image side by side: decoded, mask, crop."""
+    """Write the steps of one image side by side with titles: decoded, breast found, picture.
+
+    Of an image that fails, the picture shows the steps that it reached and the reason; the exit code is then
+    2.
+    """
     from trust_cache.api.image_functions import show_image
 
     drawn = show_image(file, out, laterality=laterality)
@@ -92,6 +101,7 @@ def show(
     images,
     "images synthesize --like rsna --cases 150 --out synthetic/",
     "images synthesize --like nlbs --cases 20 --out synthetic/ --size full --broken 0.1",
+    kept="finished files are kept in {out}; the same command resumes",
 )
 def synthesize(
     like: Like,
@@ -115,6 +125,7 @@ def synthesize(
 ) -> None:
     """Make synthetic mammograms as DICOM files, in the layout of a public data set."""
     from trust_cache.api.image_functions import synthesize_images
+    from trust_cache.manifest.manifest_checks import counted
 
     with bar("drawing") as shown:
         cohort = synthesize_images(
@@ -134,9 +145,11 @@ def synthesize(
             }
         )
         return
-    damaged = f" {len(cohort.broken)} files are broken: see {out / 'broken.csv'}." if cohort.broken else ""
+    broken_files = counted(len(cohort.broken), "broken file")
+    damaged = f" {broken_files}: see {out / 'broken.csv'}." if cohort.broken else ""
     say(
-        f"Written to {out}: {len(cohort.images):,} images of {cases:,} cases, {positive:,} of them with a"
+        f"Written to {out}: {counted(len(cohort.images), 'image')} of {counted(cases, 'case')},"
+        f" {positive:,} of them with a"
         f" lesion.{damaged}"
     )
     say(

@@ -1,12 +1,13 @@
 """The commands doctor, estimate and demo."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trust_cache_cli.options import AsJson, AugmentedViews, Encoder, ImageSize, command, command_group
-from trust_cache_cli.output import bar, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, program, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.api.demo import Demonstration
@@ -86,7 +87,7 @@ def estimate(
         say(sentence)
 
 
-@command(app, "demo --out demo/")
+@command(app, "demo --out demo/", kept="finished steps are kept in {out}; the same command resumes")
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write (1 GB).")] = Path("demo"),
     cases: Annotated[
@@ -119,16 +120,28 @@ def demo(
             f"{folders['certified']}/table.md: the table above, in the folder of the certificates",
         ),
     )
+    show_list("Try next, as typed", next_commands(made))
     show_list(
-        "Try next",
+        "With your own data",
         (
-            f"trust-cache show {folders['run']} {folders['certified']}",
-            f"trust-cache sweep {made.features.cache} --grid lr=1e-5,3e-5,1e-4 --out lr/",
-            "trust-cache certify scores.csv --out certified/   (your own: case_id, label, score)",
-            "trust-cache manifest rsna train.csv --images train_images/ --out manifest.csv   (your images)",
+            "certify SCORES --out certified: a table with case_id, label and score",
+            "manifest rsna METADATA --images FOLDER --out manifest.csv: then preprocess and extract",
         ),
     )
     say("All data are synthetic: the results have no clinical meaning.", style="bold")
+
+
+def next_commands(made: "Demonstration") -> list[str]:
+    """Return commands that work as typed in the current folder."""
+    folders, out = made.features.folders, made.features.cache.parent.parent
+    run, certified = str(folders["run"]), str(folders["certified"])
+    commands = (
+        ("show", run, certified),
+        ("verify", certified, "--scores", run),
+        ("certify", run, "--out", str(out / "another"), "--target", "0.9"),
+        ("sweep", str(made.features.cache), "--grid", "lr=1e-5,3e-5,1e-4", "--out", str(out / "lr")),
+    )
+    return [shlex.join((program(), *words)) for words in commands]
 
 
 def _show_images(made: "Demonstration") -> None:

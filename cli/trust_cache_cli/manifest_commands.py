@@ -36,8 +36,11 @@ def _register(known: KnownDataset) -> None:
         ] = False,
         json: AsJson = False,
     ) -> None:
-        if images is None and known.images_required:
-            raise InputError("--images: expected the folder or URL prefix of the image files, found none")
+        if images is None and known.images_required and not no_files:
+            raise InputError(
+                "--images: expected the folder or URL prefix of the image files, found none; --no-files makes"
+                " the manifest without them"
+            )
         from trust_cache.manifest.build_manifest import build_manifest
 
         made = build_manifest(

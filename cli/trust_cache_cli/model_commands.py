@@ -313,6 +313,7 @@ class TriageOptions:
     "triage new.csv --model model/ --weights encoder.safetensors --out worklist.csv",
     "triage dicoms/ --model model/ --weights encoder.safetensors --out worklist.csv --audit 0.05",
     "triage dicoms/ --model model/ --out worklist.csv --uncertified --device cpu --json",
+    kept="finished cases are kept beside {out}; the same command resumes",
 )
 def triage(
     dicoms: Annotated[

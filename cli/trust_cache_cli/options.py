@@ -12,6 +12,7 @@ import typer
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import redacted
+from trust_cache_cli.output import note
 
 if TYPE_CHECKING:
     from trust_cache.base.executor import Cluster
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[..., None]
 _LOGGER = logging.getLogger("trust_cache")
 TARGETS = (0.98, 0.95)
+CTRL_C = 130
 
 
 def command_group() -> typer.Typer:
@@ -28,9 +30,12 @@ def command_group() -> typer.Typer:
 
 
 def command(
-    app: typer.Typer, *examples: str, name: str | None = None, notes: str = ""
+    app: typer.Typer, *examples: str, name: str | None = None, notes: str = "", kept: str = ""
 ) -> Callable[[Command], Command]:
     """Register a function as a command whose help shows the examples, then the notes.
+
+    `kept` says what Ctrl-C leaves and how to resume, with {out} for the output; the default says that no
+    results were written.
 
     A parameter that is annotated with a dataclass adds one option per field of the dataclass. Every command
     also gets -v and --log.
@@ -52,10 +57,18 @@ def command(
 
         @wraps(function)
         def run(**given: Any) -> None:
+            words = dict(given)
             for key, record in records.items():
                 given[key] = record(**{field.name: given.pop(field.name) for field in fields(record)})
             del given["logging"]
-            function(**given)
+            try:
+                function(**given)
+            except KeyboardInterrupt:
+                text = (kept or "no results were written, earlier ones are unchanged").format(
+                    out=words.get("out", "")
+                )
+                note(f"\nStopped by Ctrl-C: {text}.")
+                raise typer.Exit(CTRL_C) from None
 
         keyword_only = [option.replace(kind=option.KEYWORD_ONLY) for option in (*own, *options)]
         run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
@@ -138,8 +151,12 @@ SplitFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Reuse the search/evaluation split of a split.csv.")
 ]
 By = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Certify the same thresholds for each group of a column."),
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Certify the same thresholds for each group of a column (age=50,60,70: bands of numbers); may be"
+        " repeated.",
+    ),
 ]
 Prevalence = Annotated[
     float | None, typer.Option(metavar="P", help="Also bound the false omission rate at this prevalence.")
@@ -147,9 +164,6 @@ Prevalence = Annotated[
 Limit = Annotated[
     float | None,
     typer.Option(metavar="B", help="The largest acceptable bound. [the prevalence of the evaluation cases]"),
-]
-PatientColumn = Annotated[
-    str, typer.Option("--patient", metavar="COLUMN", help="The column of patients, if the scores have one.")
 ]
 _PROTOCOL = (
     "What a case must be to be dismissed: paper (every image has a score), screening (also the four standard"
@@ -169,6 +183,50 @@ class TrainingOptions:
     ] = None
     threads: Threads = None
     low_memory: LowMemory = False
+
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """Settings of all heads."""
+
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of every configuration. [its own: 3e-5]")
+    ] = None
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay of every configuration. [its own: 1e-4]")
+    ] = None
+    clip: Annotated[
+        float | None, typer.Option(help="Largest gradient norm of every configuration. [its own: 5]")
+    ] = None
+    batch_positives: Annotated[int, typer.Option(metavar="N", help="Positive images per batch.")] = 20
+    batch_negatives: Annotated[int, typer.Option(metavar="N", help="Negative images per batch.")] = 60
+    dropout: Annotated[float, typer.Option(metavar="P", help="Share of features dropped in training.")] = 0.3
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """The names of the scores' columns; a certified folder remembers them."""
+
+    case: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of case ids. [case_id]")] = (
+        None
+    )
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels. [label]")] = None
+    score: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of scores. [score]")] = None
+    positive: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="The label of cancer; all others are healthy. [1 or true]"),
+    ] = None
+    patient: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of patients, if there is one. [patient_id]"),
+    ] = None
+
+    def given(self) -> dict[str, str]:
+        """Return the names that were given, by the names of the library's arguments."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

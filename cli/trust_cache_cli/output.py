@@ -1,6 +1,8 @@
 """Print tables and sentences to stdout; warnings, progress and errors to stderr."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +13,13 @@ from trust_cache.base.places import redacted
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.table import Table as RichTable
 
     from trust_cache.base.text_tables import Table
 
 
 _PIPE_WIDTH = 180  # columns
+_GAP = 3  # columns between two cells of a table
 
 
 def console(*, error: bool = False) -> "Console":
@@ -29,19 +33,31 @@ def console(*, error: bool = False) -> "Console":
 
 
 def show_table(table: "Table") -> None:
-    """Print one table, numbers aligned right."""
+    """Print one table, numbers aligned right; a narrow terminal gets it in parts, every cell whole."""
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(redacted(table.title), style="italic"))
+    for part in table.parts(out.width - 1, _GAP):
+        out.print(_drawn(part, wrapped=part is not table))
+    if table.legend:
+        say(table.legend + "\n", style="dim")
+
+
+def _drawn(table: "Table", *, wrapped: bool) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(title=Text(redacted(table.title)), title_justify="left", box=box.SIMPLE_HEAD)
+    shown = RichTable(box=box.SIMPLE_HEAD)
     for position, name in enumerate(table.header):
-        shown.add_column(Text(redacted(name)), justify="left" if position == 0 else "right")
+        widest = max((len(row[position]) for row in table.rows), default=0)
+        narrowest = max(widest, *map(len, name.split()), 1)
+        header = textwrap.fill(name, narrowest) if wrapped else name
+        shown.add_column(Text(redacted(header)), justify="left" if position == 0 else "right", no_wrap=True)
     for row in table.rows:
         shown.add_row(*(Text(redacted(cell)) for cell in row))
-    console().print(shown)
-    if table.legend:
-        say(table.legend + "\n", style="dim")
+    return shown
 
 
 def show_list(title: str, items: Iterable[str]) -> None:
@@ -70,6 +86,18 @@ def warn(messages: Iterable[str]) -> None:
 def note(message: str) -> None:
     """Print a message to stderr that is not a result."""
     say(message, style="dim", error=True)
+
+
+def program() -> str:
+    """Return the name under which this program can be called here: `trust-cache`, or its path."""
+    called = Path(sys.argv[0])
+    found = shutil.which("trust-cache")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "trust-cache"
+    try:
+        return str(called.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(called.resolve())
 
 
 def note_kept(out: Path, kept: Path | None, what: str = "other results") -> None:

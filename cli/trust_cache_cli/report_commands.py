@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import By, Limit, Prevalence, SplitFile, Targets, command, command_group
-from trust_cache_cli.output import bar, note_kept, say, show_list, show_table, warn
+from trust_cache_cli.options import (
+    By,
+    ColumnOptions,
+    Limit,
+    Prevalence,
+    SplitFile,
+    Targets,
+    command,
+    command_group,
+)
+from trust_cache_cli.output import bar, say, show_list, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.certificate.evidence import Options
@@ -25,40 +34,40 @@ class PointOptions:
     seed: Annotated[int | None, typer.Option(help="Seed of the search/evaluation split. [0]")] = None
     split: SplitFile = None
     limit: Limit = None
+    rule: Annotated[
+        str | None, typer.Option(help="How thresholds are chosen: recall, crc, rcps or ltt. [recall]")
+    ] = None
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="paper, screening or a .toml file. [paper]")
     ] = None
-    patient: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The column of patients, if the scores have one. [patient_id]"),
-    ] = None
 
-    def options(self) -> "Options":
+    def options(self, columns: ColumnOptions) -> "Options":
         """Return them as the library takes them."""
         from trust_cache.certificate.evidence import Options
 
         given = vars(self) | {"targets": None if self.target is None else tuple(self.target)}
         given.pop("target")
-        return Options(**given)
+        return Options(**given, columns=columns.given())
 
 
 @command(
     app,
     "report run/ --out report.html",
     "report run/ certified/ external/ sweep/ compare/ --out report.html --figures figures/",
-    "report run/ --out report.html --by site --prevalence 0.005",
+    "report run/ --out report.html --by site --prevalence 0.005 --title 'NLBS, five heads'",
 )
 def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
             metavar="RUN [FOLDER]...",
-            help="A run folder (or a CSV of scores), and further folders to include: from certify,"
-            " external, sweep, compare, in any order.",
+            help="A run folder (or a table of scores), and further folders to include: from certify,"
+            " external, sweep, compare, rivals, in any order.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],
     points: PointOptions,
+    columns: ColumnOptions,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +80,13 @@ def report(
     ] = None,
     by: By = None,
     prevalence: Prevalence = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The title of the page. [the name of the run]")
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the folder of --figures; the page is always replaced."),
+    ] = False,
 ) -> None:
     """Write one offline HTML page of a run: the result, an explorer, figures, tables, provenance.
 
@@ -79,16 +95,20 @@ def report(
     """
     from trust_cache.api.study_functions import write_report
 
-    options = replace(points.options(), by=by, prevalence=prevalence, configuration=configuration)
+    options = replace(
+        points.options(columns),
+        by=tuple(by) if by else None,
+        prevalence=prevalence,
+        configuration=configuration,
+    )
     with bar("figures") as shown:
         made = write_report(
-            folders, out, figures=figures, options=options, words=sys.argv[2:], on_figures=shown.start,
-            advance=shown.advance,
+            folders, out, figures=figures, options=options, words=sys.argv[2:], title=title,
+            overwrite=overwrite, on_figures=shown.start, advance=shown.advance,
         )  # fmt: skip
     warn(made.warnings)
     say(f"Written to {out} ({made.bytes_written / 1e6:.1f} MB). It needs no network: open it in any browser.")
     if figures is not None:
-        note_kept(figures, made.kept)
         say(f"Figures and tables for a paper: {figures}")
 
 
@@ -97,15 +117,16 @@ def show(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN [CERTIFIED]", help="A run folder or a CSV of scores, and its certified folder."
+            metavar="RUN [CERTIFIED]", help="A run folder or a table of scores, and its certified folder."
         ),
     ],
     points: PointOptions,
+    columns: ColumnOptions,
 ) -> None:
     """Print the essentials of a run: the status of each point, its meaning, and tau by epoch."""
     from trust_cache.api.study_functions import show as find_essentials
 
-    for found in find_essentials(folders, points.options()).runs:
+    for found in find_essentials(folders, points.options(columns)).runs:
         warn(found.warnings)
         say(found.title, style="bold")
         show_table(found.table)

@@ -36,7 +36,7 @@ NOTES = """
 An axis is `name=value,value,...`. `name=low..high:count` (evenly spaced) and `name=low..high:log:count` mean
 that many values; a range without a count needs --random. A file has the same as `[grid]`: `margin = [0.05,
 0.1]`, `lr = { low = 1e-5, high = 1e-3, scale = "log" }`, and above it `base = "closed-loop"`, `random = 50`.
-The same command resumes an interrupted sweep; with more values it trains only the new settings.
+With --resume an interrupted sweep continues, and with more values it trains only the new settings.
 """
 
 
@@ -69,10 +69,11 @@ class SpaceOptions:
     "sweep cache.zarr --grid lr=1e-5..1e-3:log --grid margin=0..0.3 --random 50 --out sweep/",
     "sweep cache.zarr --file sweep.toml --out sweep/ --scheduler tcp://host:8786",
     notes=NOTES,
+    kept="finished heads are kept in {out}; continue with the same command and --resume",
 )
 def sweep(
     cache: CacheArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write, resume or extend.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     space: SpaceOptions,
     training: TrainingOptions,
     cluster: ClusterOptions,
@@ -88,6 +89,9 @@ def sweep(
             help="Fill and mark the evaluation columns of every setting; permanently recorded.",
         ),
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the sweep in the folder, or extend it by new settings.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Start a large grid without asking.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -97,6 +101,7 @@ def sweep(
     alone is certified, once, on the evaluation cases; the evaluation columns of the others stay empty.
     """
     from trust_cache.api.training_functions import sweep as run
+    from trust_cache.manifest.manifest_checks import counted
 
     with _sweep_bars() as (on_shard, on_heads):
         done = run(
@@ -114,16 +119,19 @@ def sweep(
             cluster=cluster.cluster(),
             show_evaluation=show_evaluation,
             yes=yes,
+            resume=resume,
             on_shard=on_shard,
             on_heads=on_heads,
             **vars(training),
         )
     warn(done.warnings)
     if done.reused:
-        note(f"{done.reused:,} heads were trained before and reused, {done.trained:,} are new")
+        note(
+            f"trained before and reused: {counted(done.reused, 'head')}; new: {counted(done.trained, 'head')}"
+        )
     show_json(done.document.as_document()) if json else _show_sweep(done)
     if done.counts.diverged:
-        warn([f"{done.counts.diverged:,} settings diverged; {out / 'failures.csv'} names them"])
+        warn([f"diverged: {counted(done.counts.diverged, 'setting')}, named in {out / 'failures.csv'}"])
         raise typer.Exit(SOME_DIVERGED)
 
 

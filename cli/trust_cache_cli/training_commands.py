@@ -14,6 +14,7 @@ from trust_cache_cli.options import (
     CacheArgument,
     CertifyOptions,
     Folds,
+    HeadOptions,
     OutRun,
     Repeats,
     RunArgument,
@@ -23,7 +24,7 @@ from trust_cache_cli.options import (
     command_group,
     names,
 )
-from trust_cache_cli.output import bars, note, note_kept, say, show_json, show_table, warn
+from trust_cache_cli.output import bars, note, say, show_json, show_table, warn
 
 if TYPE_CHECKING:
     from trust_cache.heads.fit import EpochReport
@@ -44,13 +45,17 @@ def _configurations(default: str) -> object:
     app,
     "fit-heads cache.zarr --out run/",
     "fit-heads cache.zarr --out run/ --configurations ce,closed-loop --repeats 5",
+    "fit-heads cache.zarr --out run/ --lr 1e-3 --epochs 40 --weight-decay 0.01",
     "fit-heads cache.zarr --out run/ --configurations mine.toml --low-memory --resume",
     name="fit-heads",
+    kept="finished folds are kept beside {out}; continue with the same command and --resume, or start over"
+    " with --overwrite",
 )
 def fit_heads(
     cache: CacheArgument,
     out: OutRun,
     training: TrainingOptions,
+    heads: HeadOptions,
     run_options: RunOptions,
     configurations: Annotated[list[str] | None, _configurations("the paper's five")] = None,
     folds: Folds = None,
@@ -63,6 +68,7 @@ def fit_heads(
     """
     from trust_cache.api.training_functions import fit_heads as fit
     from trust_cache.heads.run_folder import summarise_run
+    from trust_cache.manifest.manifest_checks import counted
 
     with training_bars() as (on_shard, on_epoch):
         run = fit(
@@ -74,12 +80,12 @@ def fit_heads(
             on_shard=on_shard,
             on_epoch=on_epoch,
             **vars(training),
+            **vars(heads),
             **vars(run_options),
         )
     warn(run.warnings)
     if run.resumed_folds:
-        note(f"{run.resumed_folds} folds were finished before and reused")
-    note_kept(out, run.kept, "an earlier run")
+        note(f"finished before and reused: {counted(run.resumed_folds, 'fold')}")
     show_table(summarise_run(out))
     say(f"Written to {out} ({_durations(run.seconds)}). Next: trust-cache certify {out} --out certified/")
 
@@ -90,6 +96,8 @@ def fit_heads(
     "external rsna.zarr nlbs.zarr --out external/ --target 0.95 --prevalence 0.005 --by none",
     "external rsna.zarr nlbs.zarr --out external/ --protocol screening --limit 0.01",
     "external rsna.zarr nlbs.zarr --out external/ --configurations ce,closed-loop,mine.toml --json",
+    kept="what was finished is kept beside {out}; continue with the same command and --resume, or start over"
+    " with --overwrite",
 )
 def external(
     train_cache: Annotated[
@@ -100,6 +108,7 @@ def external(
     ],
     out: OutRun,
     training: TrainingOptions,
+    heads: HeadOptions,
     run_options: RunOptions,
     terms: CertifyOptions,
     configurations: Annotated[list[str] | None, _configurations("ce,closed-loop")] = None,
@@ -110,11 +119,11 @@ def external(
         ),
     ] = None,
     by: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Certify the same thresholds for each group of a column of TEST_CACHE; none: no groups."
-            " [site_id or site, if there are several]",
+            help="Certify the same thresholds for each group of a column of TEST_CACHE (age=50,60,70: bands"
+            " of numbers); may be repeated; none: no groups. [site_id or site, if there are several]",
         ),
     ] = None,
     json: AsJson = False,
@@ -140,6 +149,7 @@ def external(
             on_shard=on_shard,
             on_epoch=on_epoch,
             **vars(training),
+            **vars(heads),
             **vars(run_options),
         )
     _show_external(result, as_json=json)
@@ -150,7 +160,6 @@ def _show_external(result: "External", *, as_json: bool) -> None:
 
     if result.resumed:
         note("the heads were trained before and reused")
-    note_kept(result.folder, result.kept, "an earlier run")
     if as_json:
         show_json(result.as_document())
     else:

@@ -176,7 +176,8 @@ def test_results_are_short_frozen_and_drawn() -> None:
             result.plot().save("chart.svg")
             assert Path("chart.svg").read_text().startswith("<svg")
     assert {type(result).__name__ for result in results if hasattr(result, "plot")} == {
-        "RunResult", "CertifyResult", "PlanResult", "ExternalResult", "SweepResult", "CompareResult"
+        "RunResult", "CertifyResult", "PlanResult", "ExternalResult", "SweepResult", "CompareResult",
+        "RivalsResult",
     }  # fmt: skip
     assert run.scores.height == 2 * cache.images
 

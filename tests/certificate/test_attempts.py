@@ -27,7 +27,7 @@ def scores(tmp_path: Path) -> Path:
 def attempt(scores: Path, out: Path, **settings: object) -> Path:
     """Certify, record and write; return the certificate at the first target."""
     made = record_attempt(certify(scores, **settings), scores)  # type: ignore[arg-type]
-    write_certification(made, out)
+    write_certification(made, out, overwrite=True)
     return out / "certificates" / f"scores@{made.settings.targets[0]!r}.json"
 
 

@@ -34,7 +34,7 @@ def test_a_certified_folder_gives_its_very_points_and_bytes(tmp_path: Path, run:
 
 
 def test_without_one_the_run_is_certified_as_certify_would(run: Path) -> None:
-    (found,) = gather([run], Options(seed=7, targets=(0.9,), by="site"))
+    (found,) = gather([run], Options(seed=7, targets=(0.9,), by=("site",)))
     made = certify(run, seed=7, targets=(0.9,), by="site")
     assert found.certification.points == made.points
     assert found.certification.subgroups == made.subgroups
@@ -106,7 +106,7 @@ def test_the_leading_configuration_is_never_chosen_by_evaluation(tmp_path: Path,
 def test_further_runs_share_targets_and_group_where_they_can(tmp_path: Path, run: Path) -> None:
     external = make_run(tmp_path / "x", external=True, configurations=("ce",), cases=300)
     (external / "manifest.csv").unlink()
-    first, second = gather([run, external], Options(targets=(0.9,), by="site"))
+    first, second = gather([run, external], Options(targets=(0.9,), by=("site",)))
     assert first.certification.subgroups
     assert not second.certification.subgroups
     assert second.certification.settings.targets == (0.9,)

@@ -107,11 +107,11 @@ def test_the_split_file_keeps_the_draw(scores: MakeScores, tmp_path: Path) -> No
     assert verify(certificate, path).holds
     renamed = tmp_path / "renamed.csv"
     table.rename({"patient_id": "woman"}).write_csv(renamed)
-    assert verify(certificate, renamed, split, patient="woman").holds
+    assert verify(certificate, renamed, split, columns={"patient": "woman"}).holds
     assert certify(renamed, patient="woman", seed=4).points == first.points
     outcome = verify(certificate, renamed, split)  # without its patients
     assert "scores_sha256" in {item.field for item in outcome.disagreements}
-    with pytest.raises(InputError, match="expected a column 'who' of patients"):
+    with pytest.raises(InputError, match="--patient: expected a column 'who'"):
         certify(renamed, patient="who")
     rows = pl.read_csv(split, infer_schema=False)
     flipped = rows.with_columns(part=pl.col("part").replace({"set_aside": "evaluation"}))

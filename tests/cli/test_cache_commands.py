@@ -95,6 +95,14 @@ def test_subset_and_import(run: Run, cache: Path, tmp_path: Path) -> None:
     words = ["cache", "import", tmp_path / "features.npz", "--manifest", tmp_path / "manifest.csv"]
     assert run(*words, "--out", tmp_path / "imported.zarr").code == 0
     assert run("cache", "verify", tmp_path / "imported.zarr").code == 0
+    np.savez(tmp_path / "other.npz", X=features)
+    other = ["cache", "import", tmp_path / "other.npz", "--manifest", tmp_path / "manifest.csv"]
+    refused = run(*other, "--out", tmp_path / "x.zarr")
+    assert (refused.code, "expected an array 'features', found X; name one with --array" in refused.err) == (
+        2,
+        True,
+    )
+    assert run(*other, "--out", tmp_path / "x.zarr", "--array", "X").code == 0
     np.savez(tmp_path / "features.npz", features=features[:-1])
     assert run(*words, "--out", tmp_path / "fewer.zarr").code == 2
     assert not (tmp_path / "fewer.zarr").exists()

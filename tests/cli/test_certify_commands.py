@@ -58,15 +58,20 @@ def test_not_available_is_a_result(run: Run, scores_file: WriteScores, tmp_path:
     assert "every point is N/A" in done.err
 
 
-def test_a_rerun_keeps_other_results_and_leaves_equal_ones(
+def test_an_existing_folder_is_refused_or_replaced(
     run: Run, scores_file: WriteScores, tmp_path: Path
 ) -> None:
     scores, out = scores_file(), tmp_path / "out"
     run("certify", scores, "--out", out)
     before = (out / "points.json").read_bytes()
-    assert "held other results" not in run("certify", scores, "--out", out).err
-    assert "held other results, now in" in run("certify", scores, "--out", out, "--seed", 1).err
-    assert (tmp_path / "out.1" / "points.json").read_bytes() == before
+    refused = run("certify", scores, "--out", out, "--seed", 1)
+    assert (refused.code, (out / "points.json").read_bytes()) == (2, before)
+    assert "exists already; choose another --out, or replace it with --overwrite" in refused.err
+    assert run("certify", scores, "--out", out, "--seed", 1, "--overwrite").code == 0
+    assert json.loads((out / "points.json").read_text())["settings"]["seed"] == 1
+    (out / "mine.txt").write_text("")
+    assert run("certify", scores, "--out", out, "--overwrite").code == 2, "files of others are never removed"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", scores.name, f"{scores.name}.attempts.json"}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,7 @@ def limited(scores: Path, out: Path) -> subprocess.CompletedProcess[str]:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 
-    words = [*COMMAND, "certify", str(scores), "--out", str(out)]
+    words = [*COMMAND, "certify", str(scores), "--out", str(out), "--overwrite"]
     return subprocess.run(
         words,
         preexec_fn=limit,
@@ -196,7 +201,9 @@ def test_a_pipe_that_is_not_utf_8(scores_file: WriteScores, tmp_path: Path, enco
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     plain = subprocess.run(words, check=True, capture_output=True, env=environment)
     assert b"Case AUROC" in plain.stdout
-    for_programs = subprocess.run([*words, "--json"], check=True, capture_output=True, env=environment)
+    for_programs = subprocess.run(
+        [*words, "--json", "--overwrite"], check=True, capture_output=True, env=environment
+    )
     assert json.loads(for_programs.stdout)["points"][0]["configuration"] == "ünï"
 
 
@@ -219,6 +226,7 @@ def test_ctrl_c_exits_130_and_leaves_nothing(scores_file: WriteScores, tmp_path:
     assert process.returncode == 130
     assert printed == ""
     assert "Traceback" not in complaint
+    assert "Stopped by Ctrl-C: no results were written, earlier ones are unchanged." in complaint
     assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
 
 

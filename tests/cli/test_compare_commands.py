@@ -23,10 +23,10 @@ def test_compare_prints_tables_and_one_sentence_a_comparison(
     assert done.code == 0, done.err
     for words in (
         "closed-loop minus each other configuration", "95 % interval", "p adjusted", "Verdict",
-        "Splits that miss the target", "In words", "What this does not say",
+        "Splits", "In words", "What this does not say",
         "Training noise was not looked at", "Not inferior at 1", "Case AUROC of closed-loop minus",
     ):  # fmt: skip
-        assert words in done.out
+        assert " ".join(words.split()) in " ".join(done.out.split())
     assert done.out.count("  - At 9") == 4
     assert done.out.count("  - The case AUROC of closed-loop is") == 2
     assert (tmp_path / "out" / "compare.json").exists()
@@ -75,7 +75,7 @@ def test_incomplete_cases_are_counted_and_listed(run: Run, scores_file: WriteSco
             "margin_points: expected percentage points above 0 and below 100, found 0",
         ),
         (["--protocol", "papr"], "protocol: expected paper"),
-        (["--patient", "who"], "expected a column 'who' of patients"),
+        (["--patient", "who"], "--patient: expected a column 'who'"),
         (["--seed", "-1"], "seed: expected 0 or more"),
     ],
 )

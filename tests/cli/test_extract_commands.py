@@ -32,14 +32,14 @@ def test_failures_and_resuming(run: Run, manifest: Path, tmp_path: Path) -> None
         first = run("extract", manifest, "--out", out, *WORDS, "--log", tmp_path / "log")
         assert first.code == 1
         assert (
-            f"29 of {IMAGES} images (0 of them before), 1 clean + 1 augmented views, 96 features" in first.out
+            f"29 of {IMAGES} images (0 of them before), 1 clean + 1 augmented view, 96 features" in first.out
         )
         assert "1 of 30 images failed: 1 of 15 cases is incomplete, 0 of them positive" in first.err
         assert str(out / "failures.csv") in first.err
         assert "random weights" in first.err
         assert "device busy" in first.out
         assert "30 of 30 images" in (tmp_path / "log").read_text()
-        assert "failed: 1 images (005)" in run("cache", "info", out).out
+        assert "failed: 1 image (005)" in run("cache", "info", out).out
         assert json.loads(run("cache", "info", out, "--json").out)["failed"] == ["005"]
         victim.write_bytes(whole)
         second = run("extract", manifest, "--out", out, *WORDS)

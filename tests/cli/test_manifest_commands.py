@@ -92,3 +92,10 @@ def test_csv_needs_no_images(run: Run, tmp_path: Path) -> None:
 def test_every_command_has_an_example(run: Run, kind: str) -> None:
     shown = run("manifest", kind, "--help")
     assert (shown.code, f"trust-cache manifest {kind}" in shown.out) == (0, True)
+
+
+def test_no_files_needs_no_images(run: Run, train: Path, tmp_path: Path) -> None:
+    refused = run("manifest", "rsna", train, "--out", tmp_path / "m.csv")
+    assert (refused.code, "--no-files makes the manifest without them" in refused.err) == (2, True)
+    assert run("manifest", "rsna", train, "--out", tmp_path / "m.csv", "--no-files").code == 0
+    assert (tmp_path / "m.csv").is_file()

@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chosen = {"closed-loop": presets()["closed-loop"]}
     fit_heads(cache, folder / "run", configurations=chosen, epochs=2, threads=1)
-    terms = CertifySettings(TARGETS, by="none")
+    terms = CertifySettings(TARGETS, by=("none",))
     evaluate_externally(cache, new, folder / "external", epochs=2, threads=1, terms=terms)
     return folder
 
@@ -83,7 +83,7 @@ def test_the_example_of_certify_with_a_model(run: Run, workplace: Path) -> None:
     assert run(*words).code == 0
     assert "Not certified" in run(*words).out
     (workplace / "left.toml").write_text('name = "left CC"\nprojections = ["L-CC"]\n')
-    by = ["--protocol", "left.toml", "--limit", "0.9"]
+    by = ["--protocol", "left.toml", "--limit", "0.9", "--overwrite"]
     for target in ("0.9", "0.7", "0.5", "0.3", "0.2", "0.1"):  # each is met in about half of all splits
         done = run(*shlex.split(command)[1:], "--target", target, *by)
         certified = read_model(workplace / "model").model.certified
@@ -121,7 +121,7 @@ def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run
     assert run("export-model", "run", "--configuration", "closed-loop", "--out", "model").code == 0
     (workplace / "left.toml").write_text('name = "left CC"\nprojections = ["L-CC"]\n')
     words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "--attach"]
-    words += ["--protocol", "left.toml", "--limit", "0.9", "--target", "0.9"]
+    words += ["--protocol", "left.toml", "--limit", "0.9", "--target", "0.9", "--overwrite"]
     seeds = 0
     while run(*words, "--seed", seeds).code == 1:
         seeds += 1

@@ -26,10 +26,8 @@ def test_from_a_cache(run: Run, cache: Path, tmp_path: Path) -> None:
     assert (out / "table.md").read_text().startswith("**Rivals on the evaluation subset")
     document = json.loads((out / "rivals.json").read_text())
     assert document["settings"]["level"] == 0.2
-    # Other results are kept, equal ones change nothing.
-    assert run("rivals", "--scores", out, "--out", tmp_path / "again", *words[2:]).code == 0
-    assert run("rivals", "--scores", out, "--out", tmp_path / "again", *words[2:]).code == 0
-    assert not (tmp_path / "again.1").exists()
+    again = ("rivals", "--scores", out, "--out", tmp_path / "again", *words[2:])
+    assert [run(*again).code, run(*again).code, run(*again, "--overwrite").code] == [0, 2, 0]
 
 
 def test_scores_as_json(run: Run, scores_file: Callable[..., Path], tmp_path: Path) -> None:
@@ -42,7 +40,7 @@ def test_scores_as_json(run: Run, scores_file: Callable[..., Path], tmp_path: Pa
     ]  # fmt: skip
     assert document["training"] is None
     assert {path.name for path in (tmp_path / "rivals").iterdir()} == {
-        "results.csv", "rivals.json", "split.csv", "table.md",
+        "results.csv", "rivals.json", "split.csv", "table.md", "rivals.svg", "rivals.png",
     }  # fmt: skip
 
 

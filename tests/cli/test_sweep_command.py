@@ -39,15 +39,15 @@ def test_the_designs_example(run: Run, cache: Path, tmp_path: Path) -> None:
         certificate, scores = out / f"certificates/winner@{target}.json", out / f"winner/scores@{target}.csv"
         assert f"verify {certificate} --scores {scores}" in done.out
         assert run("verify", certificate, "--scores", scores).code == 0
-    more = run("sweep", cache, "--grid", "margin=0.2", "--out", out, "--epochs", 1, "--json")
+    more = run("sweep", cache, "--grid", "margin=0.2", "--out", out, "--epochs", 1, "--json", "--resume")
     assert more.code == 0
-    assert "20 heads were trained before and reused, 5 are new" in more.err
+    assert "trained before and reused: 20 heads; new: 5 heads" in more.err
     document = json.loads(more.out)
     assert document == json.loads((out / "sweep.json").read_text())
     assert document["counts"]["looks"] == 2
     assert set(document["winner"]) == {"0.98", "0.95"}
     assert document["axes"]["margin"] == [0.05, 0.1, 0.2]
-    again = run("sweep", cache, "--out", out, "--epochs", 1)
+    again = run("sweep", cache, "--out", out, "--epochs", 1, "--resume")
     assert "has been looked at 2 times" in again.out
 
 
@@ -122,7 +122,7 @@ def test_yes_starts_a_large_grid(
 def test_a_diverged_setting_is_exit_1_with_its_name_in_a_file(run: Run, cache: Path, tmp_path: Path) -> None:
     done = run("sweep", cache, "--grid", "lr=1e-4,1e30", "--out", tmp_path / "sweep", "--epochs", 1)
     assert done.code == 1
-    assert "1 settings diverged" in done.err
+    assert "diverged: 1 setting, named in" in done.err
     assert pl.read_csv(tmp_path / "sweep" / "failures.csv").height == 1
 
 
@@ -148,18 +148,18 @@ def test_killed_at_several_moments_and_resumed(run: Run, cache: Path, tmp_path: 
     assert run("sweep", cache, *LONG, "--out", whole).code == 0
     killed = 0
     for folds in (1, 3, 7):
-        with start(cache, out, *LONG) as process:
+        with start(cache, out, *LONG, "--resume") as process:
             wait_until(lambda enough=folds: len(scores_in(out)) >= enough, process)
             process.kill()
             process.communicate(timeout=60)
         killed += process.returncode == -signal.SIGKILL
         assert len(scores_in(out)) >= folds
     assert killed >= 2
-    with start(cache, out, *LONG) as process:
+    with start(cache, out, *LONG, "--resume") as process:
         wait_until(lambda: b"settings_sha256" in (out / "sweep.json").read_bytes(), process)
         process.kill()
         process.communicate(timeout=60)
-    resumed = run("sweep", cache, *LONG, "--out", out)
+    resumed = run("sweep", cache, *LONG, "--out", out, "--resume")
     assert resumed.code == 0
     assert "trained before and reused" in resumed.err
     assert content(out) == content(whole)
@@ -174,8 +174,12 @@ def test_ctrl_c_is_exit_130_and_loses_nothing(run: Run, cache: Path, tmp_path: P
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in complaint
+    assert (
+        f"Stopped by Ctrl-C: finished heads are kept in {out}; continue with the same command and --resume"
+        in (complaint.replace("\n", " "))
+    )
     kept = scores_in(out)
     assert kept
     stamps = {path: path.stat().st_mtime_ns for path in kept}
-    assert run("sweep", cache, *LONG, "--out", out).code == 0
+    assert run("sweep", cache, *LONG, "--out", out, "--resume").code == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == stamps

@@ -52,8 +52,36 @@ def test_configurations_by_name_and_from_a_file(run: Run, cache: Path, tmp_path:
     assert (nearest.code, "did you mean closed-loop?" in nearest.err) == (2, True)
 
 
+def test_settings_of_all_heads_are_recorded(run: Run, cache: Path, tmp_path: Path) -> None:
+    words = ("--configurations", "ce,closed-loop", "--epochs", 1)
+    assert run("fit-heads", cache, "--out", tmp_path / "plain", *words).code == 0
+    given = ("--lr", "1e-3", "--weight-decay", 0, "--clip", 2, "--batch-positives", 4, "--batch-negatives", 8)
+    assert run("fit-heads", cache, "--out", tmp_path / "run", *words, *given, "--dropout", 0.5).code == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    for head in record["configurations"].values():
+        assert (head["lr"], head["weight_decay"], head["clip"]) == (1e-3, 0.0, 2.0)
+    assert record["configurations"]["closed-loop"]["lambda_dismiss"] == 0.05, "the rest is its own"
+    training = record["training"]
+    assert (training["batch_positives"], training["batch_negatives"], training["dropout"]) == (4, 8, 0.5)
+    both = [(tmp_path / name / "scores.csv").read_bytes() for name in ("plain", "run")]
+    assert both[0] != both[1]
+    assert run("report", tmp_path / "run", "--out", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "--batch-positives 4 --batch-negatives 8 --dropout 0.5 --lr 0.001" in page
+
+
 @pytest.mark.parametrize(
-    "words", [["--epochs", "0"], ["--views", "9"], ["--folds", "none.csv"], ["--threads", "0"]]
+    "words",
+    [
+        ["--epochs", "0"],
+        ["--views", "9"],
+        ["--folds", "none.csv"],
+        ["--threads", "0"],
+        ["--lr", "-1"],
+        ["--clip", "0"],
+        ["--dropout", "1"],
+        ["--batch-positives", "0"],
+    ],
 )
 def test_wrong_use_exits_2_and_writes_nothing(
     run: Run, cache: Path, tmp_path: Path, words: list[str]
@@ -96,6 +124,8 @@ def test_stopped_in_the_middle_and_resumed(
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
     assert "Traceback" not in complaint
+    if stop == signal.SIGINT:
+        assert f"Stopped by Ctrl-C: finished folds are kept beside {out}; continue with" in complaint
     assert not out.exists()
     assert run("fit-heads", cache, "--out", out, "--epochs", 60).code == 2
     resumed = run("fit-heads", cache, "--out", out, "--epochs", 60, "--resume")

@@ -26,7 +26,7 @@ from trust_cache.clinic.monitoring.monitor import monitor
 from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.studies.external import evaluate_externally
 
-TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by="none", protocol=LEFT_CC, limit=0.9)
+TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by=("none",), protocol=LEFT_CC, limit=0.9)
 
 
 @pytest.fixture(scope="module")

@@ -170,12 +170,12 @@ def test_a_target_that_was_not_met_certifies_nothing(place: Path, tmp_path: Path
     assert again.not_attached is not None
     assert "target missed" in again.not_attached
     by_paper = certify_model(
-        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol="paper",
+        model, str(place / "new.zarr"), tmp_path / "paper", targets=[0.5], attach=True, protocol="paper",
         limit=0.9, seed=seed_of_a_split(place, 0.5, met=True),
     )  # fmt: skip
     assert "does not say which projections" in (by_paper.not_attached or "")
     by_limit = certify_model(
-        model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol=LEFT_CC,
+        model, str(place / "new.zarr"), tmp_path / "limit", targets=[0.5], attach=True, protocol=LEFT_CC,
         limit=0.0001, seed=seed_of_a_split(place, 0.5, met=True),
     )  # fmt: skip
     assert "bound not below limit" in (by_limit.not_attached or "")

@@ -181,7 +181,7 @@ def test_a_model_of_imported_features_is_refused(clinic: Clinic, tmp_path: Path)
             tmp_path / "w.csv",
             replace(SETTINGS, weights="x", device="cpu"),
         )
-    with pytest.raises(InputError, match="give the encoder's weights with --weights"):
+    with pytest.raises(InputError, match="found imported features"):
         triage(clinic.folder, tmp_path / "model", tmp_path / "w.csv", replace(SETTINGS, device="cpu"))
 
 

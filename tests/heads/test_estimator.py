@@ -19,6 +19,7 @@ from trust_cache import TrustHeadClassifier, closed_loop_threshold
 from trust_cache.base.errors import InputError
 from trust_cache.heads.head_settings import SETTING_NAMES
 
+pytestmark = pytest.mark.filterwarnings("ignore:tau_ is 0")  # many cohorts here are small
 QUICK = {"lr": 3e-3, "epochs": 4, "random_state": 0}
 
 
@@ -186,3 +187,55 @@ def test_labels_of_any_kind_and_seeds(cohort: tuple[NDArray[np.float64], ...]) -
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("healthy", "cancer"), [("normal", "cancer"), ("benign", "malignant"), (0, 1), (False, True), (2, 1)]
+)
+def test_every_spelling_of_the_labels_dismisses_the_same_cases(
+    cohort: tuple[NDArray[np.float64], ...], healthy: object, cancer: object
+) -> None:
+    features, labels, groups = cohort
+    plain = TrustHeadClassifier(**QUICK).fit(features, labels, groups=groups)
+    spelt = np.where(labels == 1, cancer, healthy)
+    fitted = TrustHeadClassifier(positive=cancer, **QUICK).fit(features, spelt, groups=groups)
+    assert (fitted.positive_, fitted.tau_) == (cancer, plain.tau_)
+    assert 0 < plain.dismiss(features).sum() < labels.size
+    assert np.array_equal(fitted.dismiss(features), plain.dismiss(features))
+    column = fitted.classes_.tolist().index(cancer)
+    assert np.array_equal(fitted.predict_proba(features)[:, column], plain.predict_proba(features)[:, 1])
+    assert np.array_equal(fitted.predict(features) == cancer, plain.predict(features) == 1)
+    assert np.array_equal(
+        fitted.decision_function(features) > 0, fitted.predict(features) == fitted.classes_[1]
+    )
+
+
+def test_dismiss_refuses_labels_that_do_not_say_which_is_cancer(
+    cohort: tuple[NDArray[np.float64], ...],
+) -> None:
+    features, labels, _ = cohort
+    for healthy, cancer in (("normal", "cancer"), ("0", "1"), (-1, 1)):
+        fitted = TrustHeadClassifier(tau=0.5, **QUICK).fit(features, np.where(labels == 1, cancer, healthy))
+        with pytest.raises(InputError, match=f"which of '?{min(healthy, cancer)}'? and .* is cancer"):
+            fitted.dismiss(features)
+    for kind in (bool, float):
+        fitted = TrustHeadClassifier(tau=0.5, **QUICK).fit(features, labels.astype(kind))
+        assert fitted.dismiss(features)[labels == 0].mean() > fitted.dismiss(features)[labels == 1].mean()
+    with pytest.raises(
+        InputError, match=r"positive: expected a label of y .'cancer' or 'normal'., found 'Cancer'"
+    ):
+        TrustHeadClassifier(positive="Cancer").fit(features, np.where(labels == 1, "cancer", "normal"))
+
+
+def test_a_tau_of_zero_warns(cohort: tuple[NDArray[np.float64], ...]) -> None:
+    features, labels, _ = cohort
+    with pytest.warns(
+        UserWarning, match=r"tau_ is 0: nothing will be dismissed .*on the 20 calibration rows"
+    ):
+        assert TrustHeadClassifier(**QUICK).fit(features[:200], labels[:200]).tau_ == 0
+    with pytest.warns(UserWarning, match="tau is set to 0"):
+        TrustHeadClassifier(tau=0.0, **QUICK).fit(features[:200], labels[:200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TrustHeadClassifier(**QUICK).fit(features, labels)
+        TrustHeadClassifier("ce", **QUICK).fit(features[:200], labels[:200])

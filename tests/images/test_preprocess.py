@@ -15,7 +15,7 @@ import pytest
 
 from trust_cache.base.errors import InputError
 from trust_cache.images.contact_sheet import write_sheet
-from trust_cache.images.picture_folder import ImageSettings, png_name, read_picture_record
+from trust_cache.images.picture_folder import ImageSettings, pictures_of, png_name, read_picture_record
 from trust_cache.images.png_files import SIGNATURE, decode_png
 from trust_cache.images.preprocess import preprocess
 from trust_cache.manifest.build_manifest import build_manifest
@@ -215,11 +215,12 @@ def test_names_of_files_are_distinct_and_stay_inside() -> None:
 
 
 def test_a_contact_sheet(done: Path, tmp_path: Path) -> None:
-    pictures = sorted(done.glob("*.png"))
+    pictures = pictures_of(str(done))
+    assert len(pictures) == len(list(done.glob("*.png")))
     assert write_sheet(pictures, tmp_path / "sheet.png") == len(pictures)
     assert (tmp_path / "sheet.png").read_bytes().startswith(SIGNATURE)
     with pytest.raises(InputError, match="at least one picture"):
-        write_sheet([], tmp_path / "sheet.png")
+        write_sheet({}, tmp_path / "sheet.png")
 
 
 def test_manifest_without_laterality_is_refused(manifest: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.images import made
 from trust_cache.base.errors import InputError
+from trust_cache.images.contact_sheet import _TITLE as TITLE
 from trust_cache.images.contact_sheet import draw_steps, thumbnail
 from trust_cache.images.picture import cut_breast, prepare_image, process_image
 from trust_cache.images.picture_folder import ImageSettings
@@ -116,14 +117,26 @@ def test_steps_side_by_side() -> None:
     done = cut_breast(prepared, settings)
     picture = draw_steps(prepared, done, height=300)
     assert picture.dtype == np.uint8
-    assert picture.shape[0] == 300
+    assert picture.shape[0] == 300 + TITLE
+    titles, steps = picture[:TITLE], picture[TITLE:]
+    gaps = np.flatnonzero((steps == 255).all(axis=(0, 2)))
+    starts = [0, *(gaps[np.flatnonzero(np.diff(gaps) > 1) + 0] + 1).tolist(), int(gaps[-1]) + 1]
+    panels = [part for part in np.split(steps, starts[1:], axis=1) if not (part == 255).all()]
+    coloured = [bool((part[..., 0] != part[..., 2]).any()) for part in panels]
+    assert coloured == [False, True, False], "the outline is in the second step alone"
+    for start in starts[:3]:
+        assert (titles[:, start : start + 150] < 128).any(), "every step has a title"
+
+
+def test_a_failed_image_shows_how_far_it_came_and_why() -> None:
+    prepared = prepare_image(made.dataset(made.mammogram()), "L", ImageSettings())
     width = round(made.COLUMNS * 300 / made.ROWS)
-    coloured = (picture[..., 0] != picture[..., 2]).any(axis=0)
-    assert not coloured[: width + 12].any()
-    assert coloured[width + 12 : 2 * width + 12].any()
-    assert not coloured[2 * width + 12 :].any()
-    alone = draw_steps(prepared, None, height=300)
-    assert alone.shape == (300, width, 3)
+    for first, reason in ((prepared, "no breast found"), (None, "the file is damaged: ünï")):
+        picture = draw_steps(first, None, reason, height=300)
+        assert picture.shape[0] == 300 + TITLE
+        written = picture[TITLE:, -400:]
+        assert ((written[..., 0] > 120) & (written[..., 1] < 80)).any(), "the reason, in red"
+        assert (picture.shape[1] > width + 500) == (first is not None)
 
 
 def test_thumbnail_keeps_proportions() -> None:

@@ -9,6 +9,7 @@ import polars as pl
 from tests.conftest import make_scores
 from tests.encoders.replica import PREFIX, make_oracle, save_archive
 from tests.heads.records import seal
+from tests.workbooks import write_workbook
 from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
 from trust_cache.encoders.convert_weights import convert_weights
@@ -36,6 +37,10 @@ def build_workshop(folder: Path) -> None:
     (folder / "sweep.toml").write_text(SWEEP)
     table = make_scores(cases=400, positives=60, configurations=("ce", "fixed-tau", "closed-loop"), images=2)
     table.write_csv(folder / "scores.csv")
+    one = make_scores(cases=400, positives=60)
+    words = pl.when(pl.col("label") == 1).then(pl.lit("malignant")).otherwise(pl.lit("normal"))
+    theirs = one.select(accession="case_id", prob="score").with_columns(one.select(words.alias("class")))
+    write_workbook(folder / "results.xlsx", Scores=theirs)
 
 
 def _features(folder: Path) -> None:
@@ -45,7 +50,8 @@ def _features(folder: Path) -> None:
     fit_heads(folder / "cache.zarr", run, epochs=2)
     manifest = pl.read_csv(run / "manifest.csv", infer_schema=False)
     site = manifest["case_id"].str.tail(1).cast(int) % 2
-    manifest.with_columns(site=pl.format("site {}", site)).write_csv(run / "manifest.csv")
+    age = 45 + site * 20
+    manifest.with_columns(site=pl.format("site {}", site), age=age).write_csv(run / "manifest.csv")
     seal(run)
     write_certification(certify(run), folder / "certified")
     evaluate_externally(folder / "rsna.zarr", folder / "nlbs.zarr", folder / "external", epochs=2)

@@ -273,7 +273,7 @@ def test_the_certificate_can_be_saved(
 def test_hostile_names_are_text(visit: Visitor, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", configurations=HOSTILE, sites=HOSTILE, cases=600)
     file = tmp_path / "report.html"
-    write_page(make_report([run], Options(by="site", configuration=HOSTILE[2])), file)
+    write_page(make_report([run], Options(by=("site",), configuration=HOSTILE[2])), file)
     opened = visit(file)
     opened.draw_everything()
     assert opened.page.evaluate("window.harmed") is None

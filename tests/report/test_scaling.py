@@ -15,7 +15,7 @@ LARGEST = 4_000_000  # bytes
 @pytest.mark.slow
 def test_an_rsna_sized_run_gives_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", cases=11_913, positives=486, images=5, epochs=20)
-    report = make_report([run], Options(by="site"))
+    report = make_report([run], Options(by=("site",)))
     size = write_page(report, tmp_path / "report.html")
     assert len(report.evidences[0].configurations) == 5
     assert size < LARGEST

@@ -9,6 +9,7 @@ from tests.report.material import make_run
 from trust_cache.base.documents import sealed_bytes, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.evidence import Options
+from trust_cache.heads.head_settings import SETTING_NAMES
 from trust_cache.report.page import render_page
 from trust_cache.report.page_studies import comparison_study, sweep_study
 from trust_cache.report.report import make_report
@@ -79,10 +80,19 @@ def test_a_sweep_is_shown_as_it_was_found(cache: Path, tmp_path: Path, grid: lis
         rows = figure.data.filter(target=target)
         assert rows.height == len(done.record.settings)
         assert rows["search_dismissal"].max() == pytest.approx(winner.search_dismissal)
-        assert winner.setting in {row[0] for row in table.rows}
+        words = ", ".join(
+            f"{axis.split('=')[0]}={getattr(winner.values, axis.split('=')[0]):g}"
+            for axis in sorted(grid, key=_place)
+        )
+        assert words in {row[0] for row in table.rows}, "a winner is named by its settings"
     for sentence, winner in zip(study.sentences, done.winners.values(), strict=True):
-        assert winner.setting in sentence
+        assert winner.setting not in sentence
+        assert "=" in sentence
         assert ("N/A" in sentence) == (not winner.point.met)
+
+
+def _place(axis: str) -> int:
+    return SETTING_NAMES.index(axis.split("=", maxsplit=1)[0])
 
 
 def test_an_unfinished_sweep_is_refused(cache: Path, tmp_path: Path) -> None:

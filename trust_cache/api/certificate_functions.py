@@ -9,7 +9,7 @@ import polars as pl
 
 from trust_cache.api.result import Frame, PlottedResult, as_polars, lifted, shown_files
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown
+from trust_cache.base.files import refuse_existing
 from trust_cache.base.text_tables import confidence, percent, whole_percent
 from trust_cache.certificate import certified_folder
 from trust_cache.certificate.attempts import record_attempt
@@ -20,8 +20,7 @@ from trust_cache.certificate.planning.plan_tables import assurance_in_words
 from trust_cache.certificate.planning.watch_plan import AssurancePlan, WatchPlan, plan_assurance, plan_watch
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Scores
-from trust_cache.manifest.cases import PATIENT
+from trust_cache.certificate.score_table import COLUMNS, Scores
 from trust_cache.manifest.protocol import PAPER, Protocol
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ class CertifyResult(PlottedResult, Certification):
     """A certification (`points`, `subgroups`, `resplits`, `warnings`, ...), and where it was written."""
 
     folder: Path | None = None
-    kept: Path | None = None  # where earlier results in this place went
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per point, with the columns of points.csv."""
@@ -86,51 +84,56 @@ def certify(
     delta: float = 0.01,
     seed: int = 0,
     split: Path | str | None = None,
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     prevalence: float | None = None,
     resplits: int = 0,
     rule: str = "recall",
     limit: float | None = None,
     protocol: Protocol | Path | str = PAPER,
-    patient: str = PATIENT,
+    case: str = COLUMNS.case,
+    label: str = COLUMNS.label,
+    score: str = COLUMNS.score,
+    patient: str = COLUMNS.patient,
+    positive: str | None = None,
     band: bool = False,
+    overwrite: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> CertifyResult:
     """Choose a threshold per recall target on 20 % of the cases and certify it on the rest.
 
-    `scores` is a data frame or a CSV file with case_id, label and score, one row per image or case, or a run
-    folder; ids are texts, with their leading zeros. With `out` the certified folder is written and, for a
-    file or folder of scores, the attempt is recorded beside it. `targets` are recalls, `delta` is one minus
+    `scores` is a data frame or a file (CSV, Parquet, Excel) with case_id, label and score, one row per image
+    or case, or a run folder; ids are texts, with their leading zeros. `case`, `label`, `score` and `patient`
+    are other names of these columns, `positive` is the label of cancer where labels are not 0 and 1. With
+    `out` the certified folder is written and, for a file or folder of scores, the attempt is recorded beside
+    it; a folder that exists is refused unless `overwrite` is set. `targets` are recalls, `delta` is one minus
     the confidence, `limit` the largest bound that counts as certified (default: the prevalence), `split` a
-    split.csv to reuse. `advance` is called after each resplit.
+    split.csv to reuse, `by` columns to group by (`age=50,60,70`: bands). `advance` is called after each
+    resplit.
 
     Examples:
         >>> import polars as pl, trust_cache as tc
-        >>> scores = pl.DataFrame(
-        ...     {
-        ...         "case_id": [f"{i:04d}" for i in range(2000)],
-        ...         "label": [int(i % 20 == 0) for i in range(2000)],
-        ...         "score": [(i * 7919 % 1000) / 1000 + (i % 20 == 0) for i in range(2000)],
-        ...     }
-        ... )
+        >>> labels = [int(i % 20 == 0) for i in range(2000)]
+        >>> shares = [(i * 7919 % 1000) / 1000 + labels[i] for i in range(2000)]
+        >>> scores = pl.DataFrame({"case_id": range(2000), "label": labels, "score": shares})
         >>> tc.certify(scores, targets=[0.95]).points[0].status
         'certified'
     """
     options: dict[str, Any] = {
         "targets": targets, "delta": delta, "seed": seed, "split": split, "by": by, "prevalence": prevalence,
-        "resplits": resplits, "rule": rule, "limit": limit, "protocol": protocol, "patient": patient,
-        "band": band, "advance": advance,
+        "resplits": resplits, "rule": rule, "limit": limit, "protocol": protocol, "case": case,
+        "label": label, "score": score, "patient": patient, "positive": positive, "band": band,
+        "advance": advance,
     }  # fmt: skip
     if out is not None:
-        refuse_unknown(Path(out), own=certified_folder.OWN)
+        refuse_existing(Path(out), own=certified_folder.OWN, overwrite=overwrite)
     source = scores if isinstance(scores, Scores | Path | str) else as_polars(scores)
     found = certify_scores(source, **options)
     if out is None:
         return lifted(CertifyResult, found)
     if isinstance(scores, Path | str):
         found = record_attempt(found, Path(scores))
-    kept = certified_folder.write_certification(found, Path(out))
-    return lifted(CertifyResult, found, folder=Path(out), kept=kept)
+    certified_folder.write_certification(found, Path(out), overwrite=overwrite)
+    return lifted(CertifyResult, found, folder=Path(out))
 
 
 @dataclass(frozen=True, repr=False)

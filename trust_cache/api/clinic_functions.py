@@ -37,18 +37,20 @@ def certify_model(
     targets: Sequence[float] | None = None,
     attach: bool = False,
     key: Path | str | None = None,
+    overwrite: bool = False,
     **terms: Any,
 ) -> ModelCertifyResult:
     """Score a cache of new cases with a model's head and certify the scores.
 
     The default target and protocol are the model's own; `terms` are the further arguments of `certify`. With
     `attach`, the certificate and its threshold are written to the model folder, if it is certified. `key` is
-    the one that the model was exported with: case ids are then compared too, not only images.
+    the one that the model was exported with: case ids are then compared too, not only images. A folder that
+    exists is refused unless `overwrite` is set.
     """
     place = Path(out)
-    options = terms | {"targets": targets, "attach": attach, "key": _path(key)}
+    options = terms | {"targets": targets, "attach": attach, "key": _path(key), "overwrite": overwrite}
     made = certifying.certify_model(Path(model), str(cache), place, **options)
-    how = {name: getattr(made, name) for name in ("kept", "attached", "not_attached", "model_kept")}
+    how = {name: getattr(made, name) for name in ("attached", "not_attached", "model_kept")}
     return lifted(ModelCertifyResult, made.certification, folder=place, **how)
 
 

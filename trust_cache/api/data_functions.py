@@ -182,11 +182,13 @@ def subset_cache(cache: Place, out: Place, where: Mapping[str, str] | pl.Expr | 
     return copy_cache.subset_cache(cache, out, where)
 
 
-def import_features(features: Place, manifest: Place, out: Place, *, encoder: str | None = None) -> Cache:
+def import_features(
+    features: Place, manifest: Place, out: Place, *, encoder: str | None = None, array: str = "features"
+) -> Cache:
     """Make a cache of imported features: a .npy or .npz file of [image, dim] or [image, view, dim].
 
     The rows of the manifest are in the order of the features. `external` needs two caches of the same
-    `encoder`.
+    `encoder`. `array` is the array of a .npz file that holds the features.
 
     Examples:
         >>> import numpy as np, polars as pl, trust_cache as tc
@@ -196,4 +198,4 @@ def import_features(features: Place, manifest: Place, out: Place, *, encoder: st
         >>> tc.import_features("features.npy", "images.csv", "imported.zarr").dim
         8
     """
-    return copy_cache.import_features(Path(features), Path(manifest), out, encoder=encoder)
+    return copy_cache.import_features(Path(features), Path(manifest), out, encoder=encoder, array=array)

@@ -28,9 +28,9 @@ from trust_cache.heads.fit import EpochReport, fit_heads
 from trust_cache.heads.fold_training import PartialRun
 from trust_cache.heads.run_folder import RECORD, RunFolder, labels_sha256
 from trust_cache.images.contact_sheet import write_sheet
+from trust_cache.images.picture_folder import pictures_of
 from trust_cache.images.preprocess import preprocess
 from trust_cache.manifest.build_manifest import build_manifest
-from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.report.page import write_page
 from trust_cache.report.report import make_report
 from trust_cache.studies.compare.compare import compare
@@ -164,7 +164,7 @@ def show_from_images(out: Path, listen: Listener, *, cases: int = CASES) -> From
         warnings = done.warnings
     listen.step(f"operating points and certificates: {certified}")
     certification = certify(run, seed=SEED)
-    write_certification(certification, certified)
+    write_certification(certification, certified, overwrite=True)
     report = _write_report(out, [run, certified], listen)
     chosen = next(point for point in certification.points if point.configuration == CONFIGURATION)
     return FromImages(
@@ -187,7 +187,7 @@ def show_from_features(out: Path, listen: Listener, *, cases: int | None = None)
     certification = certify(
         run, seed=SEED, prevalence=0.005, resplits=RESPLITS, advance=listen.counter(RESPLITS)
     )
-    write_certification(certification, certified)
+    write_certification(certification, certified, overwrite=True)
     verification = verify(certified / "certificates" / f"{CONFIGURATION}@0.95.json", run)
     _run_studies(cache, folders, listen, cases)
     report = _write_report(out, list(folders.values()), listen)
@@ -205,8 +205,7 @@ def _make_pictures(out: Path, png: Path, listen: Listener, cases: int) -> tuple[
     build_manifest("rsna", cohort.metadata, manifest, images=str(dicom), overwrite=True)
     listen.step(f"canonical pictures of the breast: {png}")
     done = preprocess(manifest, png, workers=os.cpu_count() or 1, advance=listen.counter(planned))
-    kept = read_manifest(png / "manifest.csv").table["path"].drop_nulls().to_list()
-    write_sheet([png / name for name in sorted(kept)], out / "sheet.png")
+    write_sheet(pictures_of(str(png)), out / "sheet.png")
     return done.images, len(done.failures)
 
 
@@ -219,9 +218,13 @@ def _run_studies(cache: Path, folders: Mapping[str, Path], listen: Listener, cas
     listen.step(f"a sweep over {' and '.join(GRID)}: {swept}")
     if not (swept / "results.csv").exists():
         space = describe_space(GRID)
-        sweep(cache, swept, space, seed=SEED, on_heads=lambda now: listen.part(int(now.done), now.heads))
+        sweep(
+            cache, swept, space, seed=SEED, resume=True,
+            on_heads=lambda now: listen.part(int(now.done), now.heads),
+        )  # fmt: skip
     listen.step(f"tests of the differences between configurations: {folders['compare']}")
-    write_comparison(compare(folders["run"], advance=listen.counter(RESPLITS)), folders["compare"])
+    comparison = compare(folders["run"], advance=listen.counter(RESPLITS))
+    write_comparison(comparison, folders["compare"], overwrite=True)
 
 
 def _write_report(out: Path, folders: list[Path], listen: Listener) -> Path:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trust_cache.api.cache_size import CacheSize, estimate_size
 from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
+from trust_cache.base.text_tables import describe_views
 from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
 from trust_cache.cache.extract.extraction_record import read_origin
 from trust_cache.cache.extract.view_features import Runner, load_runner, make_fingerprint
@@ -189,7 +190,7 @@ def sentences(found: Estimate) -> list[str]:
     """Return the estimate in words."""
     size, timing = found.size, found.timing
     text = [
-        f"The cache of {size.images:,} images with 1 clean + {size.views} augmented views takes"
+        f"The cache of {size.images:,} images with {describe_views(size.views)} takes"
         f" {size.total / 1e9:.3f} GB ({size.total:,} bytes).",
         f"Extracting it on {timing.device} takes about {_duration(timing.seconds)}:"
         f" {timing.encode_per_view * 1e3:.1f} ms per view, {timing.decode_per_image * 1e3:.1f} ms to decode"

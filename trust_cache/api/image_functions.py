@@ -12,12 +12,11 @@ from trust_cache.api.result import Result, lifted
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
 from trust_cache.base.files import write_file
-from trust_cache.base.places import join, list_names
 from trust_cache.images.contact_sheet import draw_steps, write_sheet
 from trust_cache.images.dicom_file import read_dataset
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import cut_breast, prepare_image, tagged_laterality
-from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.picture_folder import ImageSettings, pictures_of
 from trust_cache.images.png_files import encode_png
 from trust_cache.images.preprocess import PreprocessRun
 from trust_cache.images.preprocess import preprocess as preprocess_all
@@ -79,8 +78,7 @@ def preprocess(
         advance=advance,
     )
     if sheet is not None:
-        names = sorted(name for name in list_names(str(out)) if name.endswith(".png"))
-        write_sheet([join(str(out), name) for name in names], Path(sheet))
+        write_sheet(pictures_of(str(out)), Path(sheet))
     return lifted(PreprocessResult, run)
 
 
@@ -104,9 +102,10 @@ class ImageSteps(Result):
 
 
 def show_image(file: Path | str, out: Path | str, *, laterality: str | None = None) -> ImageSteps:
-    """Write the steps of one image side by side: decoded, mask, crop.
+    """Write the steps of one image side by side with titles: decoded, breast found, picture.
 
-    `laterality` is L or R; by default the header's, else L. Needs `trust-cache[extract]`.
+    Of an image that fails, the picture shows the steps that it reached and the reason. `laterality` is L or
+    R; by default the header's, else L. Needs `trust-cache[extract]`.
 
     Examples:
         >>> import trust_cache as tc
@@ -114,17 +113,16 @@ def show_image(file: Path | str, out: Path | str, *, laterality: str | None = No
         >>> tc.show_image(made.folder / made.images[0].path, "steps.png").picture.name
         'steps.png'
     """
-    place, settings = Path(out), ImageSettings()
+    place, settings, prepared = Path(out), ImageSettings(), None
+    if not Path(file).is_file():
+        raise InputError(f"{file}: expected a DICOM file, found none")
     try:
         dataset = read_dataset(Path(file))
         prepared = prepare_image(dataset, laterality or tagged_laterality(dataset) or "L", settings)
-    except ImageError as error:
-        raise InputError(f"{file}: {error}") from error
-    try:
         processed = cut_breast(prepared, settings)
     except ImageError as error:
-        write_file(place, encode_png(draw_steps(prepared, None)))
-        raise InputError(f"{file}: {error}; {out} shows the decoded image") from error
+        write_file(place, encode_png(draw_steps(prepared, None, str(error))))
+        raise InputError(f"{file}: {error}; {out} shows how far it came") from error
     write_file(place, encode_png(draw_steps(prepared, processed)))
     rows, columns = processed.png_pixels.shape
     return ImageSteps(place, processed.decoder, (rows, columns), tuple(prepared.warnings))

@@ -10,11 +10,11 @@ import polars as pl
 from trust_cache.api.certificate_functions import TARGETS, describe_point
 from trust_cache.api.result import Frame, PlottedResult, Result, lifted, path_or_polars, shown_files
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown
+from trust_cache.base.files import refuse_existing
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.certificate.evidence import Options
-from trust_cache.manifest.cases import PATIENT
+from trust_cache.certificate.score_table import COLUMNS, ScoreColumns
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
 from trust_cache.report.page import write_page
 from trust_cache.report.report import OWN as FIGURES_OWN
@@ -37,7 +37,6 @@ class CompareResult(PlottedResult):
 
     comparison: Comparison
     folder: Path | None = None
-    kept: Path | None = None  # where earlier results in this place went
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -83,14 +82,20 @@ def compare(
     resplits: int = 200,
     margin_points: float = 1.0,
     protocol: Protocol | Path | str = PAPER,
-    patient: str = PATIENT,
+    case: str = COLUMNS.case,
+    label: str = COLUMNS.label,
+    score: str = COLUMNS.score,
+    patient: str = COLUMNS.patient,
+    positive: str | None = None,
+    overwrite: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> CompareResult:
     """Test whether one configuration dismisses more than another at the same recall.
 
-    `scores` is a run folder, or a CSV file or data frame with configuration, case_id, label and score. The
-    others are compared with `reference` (default: closed-loop, else the first). `margin_points` is the margin
-    of non-inferiority in percentage points of dismissal.
+    `scores` is a run folder, or a file or data frame with configuration, case_id, label and score; the names
+    of columns and `positive` are those of `certify`. The others are compared with `reference` (default:
+    closed-loop, else the first). `margin_points` is the margin of non-inferiority in percentage points of
+    dismissal. A folder `out` that exists is refused unless `overwrite` is set.
 
     Examples:
         >>> import trust_cache as tc
@@ -101,24 +106,24 @@ def compare(
         ('closed-loop', 1)
     """
     if out is not None:
-        refuse_unknown(Path(out), own=compare_folder.OWN)
+        refuse_existing(Path(out), own=compare_folder.OWN, overwrite=overwrite)
     options: dict[str, Any] = {
         "targets": targets, "reference": reference, "resamples": resamples, "swaps": swaps, "seed": seed,
-        "resplits": resplits, "margin_points": margin_points, "protocol": protocol, "patient": patient,
-        "advance": advance,
+        "resplits": resplits, "margin_points": margin_points, "protocol": protocol, "case": case,
+        "label": label, "score": score, "patient": patient, "positive": positive, "advance": advance,
     }  # fmt: skip
     found = compare_scores(path_or_polars(scores), **options)
     if out is None:
         return CompareResult(found)
-    return CompareResult(found, Path(out), compare_folder.write_comparison(found, Path(out)))
+    compare_folder.write_comparison(found, Path(out), overwrite=overwrite)
+    return CompareResult(found, Path(out))
 
 
 @dataclass(frozen=True, repr=False)
-class RivalsResult(Result, RivalsStudy):
+class RivalsResult(PlottedResult, RivalsStudy):
     """Score models and threshold rules on the same cases: `outcomes`, `warnings`, and where it is written."""
 
     folder: Path | None = None
-    kept: Path | None = None  # where earlier results in this place went
 
     def to_polars(self) -> pl.DataFrame:
         """Return one row per rule and score model, with the columns of results.csv."""
@@ -131,6 +136,9 @@ class RivalsResult(Result, RivalsStudy):
             point = outcome.reason if outcome.point.tau is None else describe_point(outcome.point)
             yield f"{outcome.rule}, {outcome.score_model}: {point}"
         yield from shown_files(self.folder)
+
+    def _figure(self) -> "Figure":
+        return rivals_folder.draw_rivals(self)
 
 
 def rivals(
@@ -151,13 +159,20 @@ def rivals(
     epochs: int = 20,
     threads: int | None = None,
     low_memory: bool = False,
+    case: str = COLUMNS.case,
+    label: str = COLUMNS.label,
+    score: str = COLUMNS.score,
+    patient: str = COLUMNS.patient,
+    positive: str | None = None,
+    overwrite: bool = False,
     on_start: Callable[[int, int], None] = lambda _of, _done: None,
     advance: Callable[[], None] = lambda: None,
 ) -> RivalsResult:
     """Compare score models and threshold rules on the same cases, folds and split.
 
-    Give a cache, on which the models are trained, or `scores`. `level` is the cancer rate among the dismissed
-    to stay below. `on_start` gets the number of steps of training, `advance` is called after each.
+    Give a cache, on which the models are trained, or `scores`, with the names of columns and `positive` of
+    `certify`. `level` is the cancer rate among the dismissed to stay below; `overwrite` replaces results in
+    `out`. `on_start` gets the number of steps of training, `advance` is called after each.
 
     Examples:
         >>> import polars as pl, trust_cache as tc
@@ -167,27 +182,36 @@ def rivals(
         >>> tc.rivals(scores=table, targets=[0.9], rules=["recall", "crc"]).to_polars()["rule"].to_list()
         ['recall', 'crc']
     """
-    if cache is not None and scores is not None:
-        raise InputError("expected a cache or --scores, found both")
-    if scores is not None and (folds is not None or models is not None):
-        raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
-    chosen = {name: tuple(words) for name, words in (("models", models), ("rules", rules)) if words}
-    settings = RivalSettings(
-        tuple(targets), level, delta, seed, epochs=epochs, limit=limit, protocol=find_protocol(protocol),
-        **chosen,
-    )  # fmt: skip
+    columns = ScoreColumns(case, label, score, patient, positive)
+    _check_source(cache, scores, columns, training=folds is not None or models is not None)
+    chosen: dict[str, Any] = {"epochs": epochs, "limit": limit, "protocol": find_protocol(protocol)}
+    chosen |= {name: tuple(words) for name, words in (("models", models), ("rules", rules)) if words}
+    settings = RivalSettings(tuple(targets), level, delta, seed, **chosen)
     if out is not None:
-        refuse_unknown(Path(out), own=rivals_folder.OWN)
-    if scores is not None:
-        study = study_scores(path_or_polars(scores), settings, split=split)
-    elif cache is None:
-        raise InputError("expected a cache or --scores, found neither")
-    else:
+        refuse_existing(Path(out), own=rivals_folder.OWN, overwrite=overwrite)
+    if cache is not None:
         on_start(settings.steps, 0)
         how: dict[str, Any] = {"threads": threads, "low_memory": low_memory, "advance": advance}
         study = study_cache(cache, settings, split=split, folds=folds, **how)
-    kept = None if out is None else rivals_folder.write_study(study, Path(out))
-    return lifted(RivalsResult, study, folder=None if out is None else Path(out), kept=kept)
+    elif scores is not None:
+        study = study_scores(path_or_polars(scores), settings, split=split, columns=columns)
+    else:
+        raise InputError("expected a cache or --scores, found neither")
+    if out is None:
+        return lifted(RivalsResult, study)
+    rivals_folder.write_study(study, Path(out), overwrite=overwrite)
+    return lifted(RivalsResult, study, folder=Path(out))
+
+
+def _check_source(cache: object, scores: object, columns: ScoreColumns, *, training: bool) -> None:
+    """Refuse a cache together with scores, and options that are for the other."""
+    if cache is not None and scores is not None:
+        raise InputError("expected a cache or --scores, found both")
+    if scores is not None and training:
+        raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
+    for name, value in vars(columns).items():
+        if cache is not None and value != getattr(COLUMNS, name):
+            raise InputError(f"--{name}: names a column of --scores; a cache has its own")
 
 
 @dataclass(frozen=True, repr=False)
@@ -197,7 +221,6 @@ class ReportResult(Result):
     page: Path
     bytes_written: int
     figures: Path | None
-    kept: Path | None  # where earlier figures in this place went
     figure_titles: dict[str, str]
     warnings: tuple[str, ...]
 
@@ -219,14 +242,17 @@ def write_report(
     figures: Path | str | None = None,
     options: Options | None = None,
     words: Sequence[str] = (),
+    title: str | None = None,
+    overwrite: bool = False,
     on_figures: Callable[[int, int], None] = lambda _of, _done: None,
     advance: Callable[[], None] = lambda: None,
 ) -> ReportResult:
     """Write one offline HTML page of a run: the result, an explorer, figures, tables, provenance.
 
-    `folders` are a run folder (or a CSV of scores) and the folders of certify, external, sweep and compare,
-    in any order. With `figures`, all figures are written there too. `options` are the settings of `certify`
-    where no certified folder is given, `words` the command line that the page shows.
+    `folders` are a run folder (or a table of scores) and the folders of certify, external, sweep, compare and
+    rivals, in any order. With `figures`, all figures are written there too; a folder that exists is refused
+    unless `overwrite` is set. `options` are the settings of `certify` where no certified folder is given,
+    `words` the command line that the page shows, `title` its title (default: the name of the run).
 
     Examples:
         >>> import trust_cache as tc
@@ -240,15 +266,15 @@ def write_report(
         found = f"the folder {page}" if page.is_dir() else f"{page}"
         raise InputError(f"--out: expected the name of an .html file, found {found}")
     if folder is not None:
-        refuse_unknown(folder, own=FIGURES_OWN)
-    made = make_report([Path(item) for item in folders], options or Options(), words)
-    size, named, kept = write_page(made, page), named_figures(made), None
+        refuse_existing(folder, own=FIGURES_OWN, overwrite=overwrite)
+    made = make_report([Path(item) for item in folders], options or Options(), words, title=title)
+    size, named = write_page(made, page), named_figures(made)
     if folder is not None:
         on_figures(len(named), 0)
-        kept = write_figures(made, folder, advance)
+        write_figures(made, folder, advance, overwrite=overwrite)
     titles = {name: figure.title for name, figure in named.items()}
     warnings = made.evidences[0].certification.warnings
-    return ReportResult(page, size, folder, kept, titles, warnings)
+    return ReportResult(page, size, folder, titles, warnings)
 
 
 @dataclass(frozen=True, repr=False)

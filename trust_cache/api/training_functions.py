@@ -78,6 +78,12 @@ def fit_heads(
     *,
     configurations: Configurations = None,
     epochs: int = 20,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    batch_positives: int = 20,
+    batch_negatives: int = 60,
+    dropout: float = 0.3,
     seed: int = 0,
     views: int | None = None,
     folds: Path | str | None = None,
@@ -91,9 +97,11 @@ def fit_heads(
 ) -> RunResult:
     """Train heads on a cache over five folds and write the run folder, with out-of-fold scores.
 
-    `configurations` are names of presets, .toml files or settings by name; by default the paper's five. The
-    same seed gives the same scores, byte for byte, on any number of threads. `views` limits training to the
-    first augmented views, `folds` reuses a folds.csv.
+    `configurations` are names of presets, .toml files or settings by name; by default the paper's five. `lr`,
+    `weight_decay` and `clip` replace those of every configuration; `batch_positives` and `batch_negatives`
+    are images per batch, `dropout` is the share of features dropped. The same seed gives the same scores,
+    byte for byte, on any number of threads. `views` limits training to the first augmented views, `folds`
+    reuses a folds.csv. A folder that exists is refused unless `resume` or `overwrite` is set.
 
     Examples:
         >>> import trust_cache as tc
@@ -103,9 +111,11 @@ def fit_heads(
         ['Configuration', 'Case AUROC', 'Image AUROC', 'τ of the last epoch, by fold']
     """
     options: dict[str, Any] = {
-        "epochs": epochs, "seed": seed, "views": views, "folds": folds, "repeats": repeats,
-        "threads": threads, "low_memory": low_memory, "resume": resume, "overwrite": overwrite,
-        "on_epoch": on_epoch, "on_shard": on_shard,
+        "epochs": epochs, "lr": lr, "weight_decay": weight_decay, "clip": clip,
+        "batch_positives": batch_positives, "batch_negatives": batch_negatives, "dropout": dropout,
+        "seed": seed, "views": views, "folds": folds, "repeats": repeats, "threads": threads,
+        "low_memory": low_memory, "resume": resume, "overwrite": overwrite, "on_epoch": on_epoch,
+        "on_shard": on_shard,
     }  # fmt: skip
     return lifted(RunResult, fit(cache, out, configurations=_chosen(configurations), **options))
 
@@ -143,7 +153,7 @@ def external(
     delta: float = 0.01,
     seed: int = 0,
     rule: str = "recall",
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     prevalence: float | None = None,
     resplits: int = 0,
     limit: float | None = None,
@@ -156,8 +166,10 @@ def external(
     """Train on all of one cache, freeze the heads, and certify them on another.
 
     The run folder has the single fold `external`, with the certificates in certified/ inside it. Thresholds
-    come from a search subset of the test cache, bounds from the rest. `training` are the arguments of
-    `fit_heads`: epochs, views, threads, low_memory, resume, overwrite, on_epoch, on_shard.
+    come from a search subset of the test cache, bounds from the rest. `by` are columns to group by; by
+    default a column of several sites. `training` are the arguments of `fit_heads`: epochs, lr, weight_decay,
+    clip, batch_positives, batch_negatives, dropout, views, threads, low_memory, resume, overwrite, on_epoch,
+    on_shard.
 
     Examples:
         >>> import trust_cache as tc
@@ -168,8 +180,9 @@ def external(
         'certified'
     """
     terms = CertifySettings(
-        targets=tuple(targets), delta=delta, seed=seed, rule=rule, by=by, prevalence=prevalence,
-        resplits=resplits, limit=limit, protocol=find_protocol(protocol), band=band,
+        targets=tuple(targets), delta=delta, seed=seed, rule=rule, prevalence=prevalence,
+        by=(by,) if isinstance(by, str) else tuple(by or ()), resplits=resplits, limit=limit,
+        protocol=find_protocol(protocol), band=band,
     )  # fmt: skip
     found = evaluate_externally(
         train_cache,
@@ -229,6 +242,7 @@ def sweep(
     cluster: Cluster | None = None,
     show_evaluation: bool = False,
     yes: bool = False,
+    resume: bool = False,
     on_shard: OnShard = _silent,
     on_heads: OnHeads = lambda _: None,
 ) -> SweepResult:
@@ -236,7 +250,7 @@ def sweep(
 
     `grid` gives the values of each setting, as a mapping or in the words of the command line
     (`"lr=1e-5..1e-3:log:5"`). `random` draws that many settings from the grid. A sweep that is already in
-    `out` is extended.
+    `out` is refused, or with `resume` continued and extended.
 
     Examples:
         >>> import trust_cache as tc
@@ -254,8 +268,8 @@ def sweep(
     options: dict[str, Any] = {
         "epochs": epochs, "seed": seed, "views": views, "repeats": repeats, "targets": tuple(targets),
         "delta": delta, "limit": limit, "protocol": protocol, "threads": threads, "low_memory": low_memory,
-        "cluster": cluster, "show_evaluation": show_evaluation, "yes": yes, "on_shard": on_shard,
-        "on_heads": on_heads,
+        "cluster": cluster, "show_evaluation": show_evaluation, "yes": yes, "resume": resume,
+        "on_shard": on_shard, "on_heads": on_heads,
     }  # fmt: skip
     return lifted(SweepResult, run_sweep(cache, out, space, **options))
 

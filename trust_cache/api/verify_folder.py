@@ -5,7 +5,7 @@ follows them from the given place to the pictures. What is not there any more is
 mismatch.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from trust_cache.heads.run_folder import RECORD as RUN
 from trust_cache.heads.run_folder import SCORES, RunFolder
 from trust_cache.images.picture_folder import RECORD as PICTURES
 from trust_cache.images.picture_folder import expected_pictures, folder_of, picture_problems
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.studies.compare.compare_folder import COMPARE, comparison_problems
 from trust_cache.studies.rivals.rivals_folder import RIVALS, rivals_problems
 from trust_cache.studies.sweep.sweep_choice import verify_winners
@@ -85,13 +84,14 @@ def verify(
     scores: Path | str | None = None,
     split: Path | str | None = None,
     *,
-    patient: str = PATIENT,
+    columns: Mapping[str, str] | None = None,
 ) -> VerifyResult:
     """Recompute a certificate from its scores and split, or compare an artefact with its records.
 
     `artefact` is a file of certificates/, or any folder, cache or worklist that a command wrote. A certified
     folder is followed to its run, a run to its cache, and a cache to its pictures. A certificate needs its
-    `scores`.
+    `scores`; `columns` are names of their columns (keys: case, label, score, patient, and positive) where
+    they differ from those that `certify` was given.
 
     Examples:
         >>> import trust_cache as tc
@@ -104,26 +104,27 @@ def verify(
     if kind_of(str(artefact)) != CERTIFICATE:
         if split is not None:
             raise InputError(f"{artefact}: expected --split for a certificate only")
-        return VerifyResult(verify_folder(artefact, given, patient=patient))
+        return VerifyResult(verify_folder(artefact, given, columns))
     if given is None:
         raise InputError(f"{place}: expected the scores that it certifies; give them with --scores")
-    found = verify_certificate(place, given, None if split is None else Path(split), patient=patient)
+    found = verify_certificate(place, given, None if split is None else Path(split), columns=columns)
     mismatches = tuple(map(str, found.disagreements))
     return VerifyResult((ChainLink("certificate", str(place), mismatches),), found)
 
 
 def verify_folder(
-    place: Path | str, scores: Path | None = None, *, patient: str = PATIENT
+    place: Path | str, scores: Path | None = None, columns: Mapping[str, str] | None = None
 ) -> tuple[ChainLink, ...]:
     """Compare an artefact with its records, then what it was made from; the first link is the artefact.
 
-    `scores` are those of a certified folder that was moved away from them; `patient` is their column.
+    `scores` are those of a certified folder that was moved away from them; `columns` are names of
+    their columns that differ from the folder's.
     """
     kind = kind_of(str(place))
     if scores is not None and kind != "certified":
         raise InputError(f"{place}: expected --scores for a certificate or a certified folder only")
     if kind == "certified":
-        return tuple(_walk_certified(str(place), scores, patient))
+        return tuple(_walk_certified(str(place), scores, columns))
     if kind not in _WALKS:
         raise InputError(f"{place}: a certificate is verified by its scores; give them with --scores")
     return tuple(_WALKS[kind](str(place)))
@@ -252,22 +253,24 @@ def _walk_run(place: str) -> Iterator[ChainLink]:
     gone = [f"{item[0]}: not there: not compared" for item in caches if item not in there]
     yield ChainLink("run", place, (), tuple(gone))
     if (inside / POINTS).is_file():
-        yield _certified(str(inside), None, PATIENT)
+        yield _certified(str(inside), None, None)
     for cache, content in there:
         yield from _walk_cache(cache, content)
 
 
-def _walk_certified(place: str, scores: Path | None, patient: str) -> Iterator[ChainLink]:
+def _walk_certified(
+    place: str, scores: Path | None, columns: Mapping[str, str] | None
+) -> Iterator[ChainLink]:
     """Yield a certified folder, then the run of its scores."""
-    link = _certified(place, scores, patient)
+    link = _certified(place, scores, columns)
     yield link
     if scores is not None and (scores / RUN).is_file() and not link.mismatches:
         yield from _walk_run(str(scores))
 
 
-def _certified(place: str, scores: Path | None, patient: str) -> ChainLink:
+def _certified(place: str, scores: Path | None, columns: Mapping[str, str] | None) -> ChainLink:
     try:
-        found = verify_certified(Path(place), scores, patient=patient)
+        found = verify_certified(Path(place), scores, columns=columns)
     except InputError as error:
         return ChainLink("certified", place, (str(error),))
     problems = () if found.problem is None else (found.problem,)

@@ -13,7 +13,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 LINE = "\0line"  # the column of line numbers; no file can have a column of that name
 
 
-def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False) -> pl.DataFrame:
+def read_text_table(
+    path: Path, required: Sequence[str], *, lines: bool = False, separator: str = ","
+) -> pl.DataFrame:
     """Read a CSV file as columns of text (so that 007 stays 007), with at least `required`.
 
     Blank lines are dropped, empty cells are null, and cells are stripped of white space. With `lines` the
@@ -22,7 +24,8 @@ def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False)
     if path.is_dir():
         raise InputError(f"{path}: expected a CSV file, found a folder")
     try:
-        table = pl.read_csv(path, infer_schema=False, glob=False)
+        _refuse_binary(path)
+        table = pl.read_csv(path, infer_schema=False, glob=False, separator=separator)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
@@ -37,12 +40,17 @@ def read_text_table(path: Path, required: Sequence[str], *, lines: bool = False)
     table.columns = header
     stripped = pl.all().str.strip_chars()
     table = table.with_columns(pl.when(stripped == "").then(None).otherwise(stripped).name.keep())
-    if lines:
-        table = table.with_columns(pl.int_range(2, pl.len() + 2, dtype=pl.Int64).alias(LINE))
-    table = table.filter(~pl.all_horizontal(pl.exclude(LINE).is_null()))
+    table = number_lines(table)
+    table = table if lines else table.drop(LINE)
     if table.is_empty():
         raise InputError(f"{path}: the file has a header and no rows")
     return table
+
+
+def number_lines(table: pl.DataFrame) -> pl.DataFrame:
+    """Number the rows as the lines of a file with a header (column LINE), then drop those without a cell."""
+    table = table.with_columns(pl.int_range(2, pl.len() + 2, dtype=pl.Int64).alias(LINE))
+    return table.filter(~pl.all_horizontal(pl.exclude(LINE).is_null()))
 
 
 def rows_of_cases(
@@ -113,11 +121,21 @@ def _check_header(path: Path, found: Sequence[str], required: Sequence[str]) -> 
         raise InputError(f"{path}: column {', '.join(twice)} occurs twice in the header")
 
 
+def _refuse_binary(path: Path) -> None:
+    """Refuse a file that is no text, by its name: its bytes would only spoil the terminal."""
+    with path.open("rb") as file:
+        first = file.read(4096)
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{path}: expected a CSV file in UTF-8, found one in UTF-16; save it as UTF-8")
+    if first.startswith(b"\x1f\x8b"):
+        return  # compressed text is read as it is
+    if b"\0" in first or first.startswith(b"PK\x03\x04"):
+        raise InputError(f"{path}: expected a CSV file, found a binary file; save the table as CSV in UTF-8")
+
+
 def _hint(path: Path) -> str:
     with path.open("rb") as file:
         first = file.readline(10_000)
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "; the file seems to be in UTF-16, save it as UTF-8"
     for separator, word in ((b";", "semicolons"), (b"\t", "tabs")):
         if separator in first:
             return f"; the file seems to be separated by {word}, commas are expected"

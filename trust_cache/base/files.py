@@ -133,6 +133,25 @@ def write_folder(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def write_results(out: Path, files: Mapping[str, bytes], *, own: Collection[str], overwrite: bool) -> None:
+    """Write the folder of a command's results by the rule of `refuse_existing`."""
+    refuse_existing(out, own=own, overwrite=overwrite)
+    write_folder(out, files, own=own, keep=False)
+
+
+def refuse_existing(out: Path, *, own: Collection[str], overwrite: bool, resume: str = "") -> None:
+    """Refuse a folder that exists, unless it is to be replaced and holds only files in `own`.
+
+    This is the one rule for outputs: commands call it before their work. `resume` says how to continue what
+    is there, for the message.
+    """
+    refuse_unknown(out, own=own)
+    if not overwrite and out.exists() and any(out.iterdir()):
+        raise InputError(
+            f"{out}: exists already; choose another --out, or {resume or 'replace it with --overwrite'}"
+        )
+
+
 def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write one file atomically, replacing an earlier one; see `write_durably` for `private`."""
     with refusals_in_words(str(path)):

@@ -9,12 +9,51 @@ NO_NUMBER = "—"
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows, all text; `legend` explains the header's short names."""
+    """A title, a header and rows, all text; `legend` explains the header's short names.
+
+    The first `keys` columns name a row: a narrow terminal repeats them before each part of the others.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     legend: str = ""
+    keys: int = 1
+
+    def parts(self, width: int, gap: int) -> tuple["Table", ...]:
+        """Return the table, or its columns in several tables, of at most `width` characters, `gap` per gap.
+
+        No cell is cut; in several tables a header may wrap between its words. A row whose key alone is too
+        wide is left so.
+        """
+        columns = [[row[number] for row in self.rows] for number in range(len(self.header))]
+        cells = [max(map(len, column), default=0) for column in columns]
+        if sum(max(cell, len(name)) + gap for cell, name in zip(cells, self.header, strict=True)) <= width:
+            return (self,)
+        needed = [
+            max(cell, *map(len, name.split()), 1) + gap for cell, name in zip(cells, self.header, strict=True)
+        ]
+        base, chosen = sum(needed[: self.keys]), list[list[int]]()
+        used = width
+        for column in range(self.keys, len(self.header)):
+            if used + needed[column] > width or not chosen:
+                chosen.append([])
+                used = base
+            chosen[-1].append(column)
+            used += needed[column]
+        return tuple(self._columns((*range(self.keys), *columns)) for columns in chosen)
+
+    def _columns(self, columns: tuple[int, ...]) -> "Table":
+        header = tuple(self.header[column] for column in columns)
+        rows = tuple(tuple(row[column] for column in columns) for row in self.rows)
+        return Table(self.title, header, rows, keys=self.keys)
+
+
+def describe_views(augmented: int) -> str:
+    """Say how many views there are: 1 clean + 8 augmented views."""
+    if not augmented:
+        return "1 clean view"
+    return f"1 clean + {augmented} augmented view{'s' if augmented > 1 else ''}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:

@@ -28,7 +28,7 @@ from trust_cache.manifest.cases import CASE_LABEL, find_cases
 from trust_cache.manifest.manifest_file import REQUIRED_COLUMNS
 
 Filter = pl.Expr | Mapping[str, str]
-KEY = "features"  # the array of an .npz file
+FEATURES = "features"  # the array of an .npz file
 _ZIP = b"PK"  # the start of an .npz file
 _MOST_NUMBERS = 1 << 24  # per image: more than any encoder makes; more is refused before it is unpacked
 
@@ -125,16 +125,19 @@ def import_features(
     out: Source,
     *,
     encoder: str | None = None,
+    array: str = FEATURES,
     shard_images: int = SHARD_IMAGES,
 ) -> Cache:
     """Make a cache of an array [image, dim] or [image, view, dim] and a manifest with rows in its order.
+
+    Of a .npz file, `array` is the name of the array to take.
 
     Two imported caches count as made by one encoder only if the caller gives both the same `encoder`: the
     files do not record it. Values outside float16's range are refused.
     """
     table = canonical_manifest(read_text_table(manifest, REQUIRED_COLUMNS), str(manifest))
-    array = _read_array(features, table.height, str(manifest))
-    _refuse_out_of_range(array, table["image_id"].to_list(), features)
+    numbers = _read_array(features, array, table.height, str(manifest))
+    _refuse_out_of_range(numbers, table["image_id"].to_list(), features)
     sha256 = file_sha256(features)
     fingerprint = Fingerprint(
         encoder="imported" if encoder is None else f"imported {encoder}",
@@ -147,15 +150,15 @@ def import_features(
         seed=0,
         decoder="external",
     )
-    with create_cache(out, table, array.shape[1], array.shape[2], fingerprint, shard_images) as writer:
+    with create_cache(out, table, numbers.shape[1], numbers.shape[2], fingerprint, shard_images) as writer:
         for shard in range(writer.layout.shards):
-            writer.write_shard(shard, as_half(array[slice(*writer.layout.bounds(shard))]))
+            writer.write_shard(shard, as_half(numbers[slice(*writer.layout.bounds(shard))]))
     return open_cache(out)
 
 
-def _read_array(path: Path, images: int, manifest: str) -> NDArray[Any]:
+def _read_array(path: Path, name: str, images: int, manifest: str) -> NDArray[Any]:
     try:
-        shape = _shape_of(path)
+        shape = _shape_of(path, name)
         if len(shape) not in (2, 3) or 0 in shape:
             raise InputError(f"{path}: expected features [image, dim] or [image, view, dim], found {shape}")
         if shape[0] != images:
@@ -170,7 +173,7 @@ def _read_array(path: Path, images: int, manifest: str) -> NDArray[Any]:
             array: NDArray[Any] = found
         else:
             with found:
-                array = np.asarray(found[KEY])
+                array = np.asarray(found[name])
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -182,16 +185,19 @@ def _read_array(path: Path, images: int, manifest: str) -> NDArray[Any]:
     return array[:, np.newaxis, :] if array.ndim == 2 else array  # noqa: PLR2004
 
 
-def _shape_of(path: Path) -> tuple[int, ...]:
+def _shape_of(path: Path, name: str) -> tuple[int, ...]:
     """Return the shape of the array from the file's header, before anything is unpacked."""
     with path.open("rb") as file:
         if file.read(len(_ZIP)) != _ZIP:
             return _header_shape(file)
         with zipfile.ZipFile(file) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            if KEY not in names:
-                raise InputError(f"{path}: expected an array {KEY!r}, found {', '.join(names) or 'none'}")
-            with archive.open(f"{KEY}.npy") as member:
+            names = [member.removesuffix(".npy") for member in archive.namelist()]
+            if name not in names:
+                raise InputError(
+                    f"{path}: expected an array {name!r}, found {', '.join(names) or 'none'}; name one with"
+                    " --array"
+                )
+            with archive.open(f"{name}.npy") as member:
                 return _header_shape(member)
 
 

@@ -48,3 +48,13 @@ def _require_same(among: Sequence[str], expected: Fingerprint, found: Fingerprin
     parts = [f"{name}: expected {one!r}, found {other!r}" for name, one, other in pairs if one != other]
     if parts:
         raise InputError(f"{source}: its features were made in another way ({'; '.join(parts)})")
+
+
+def imported_warning(made: Fingerprint) -> str | None:
+    """Say that no model of these features can read images, where they were imported or simulated."""
+    if made.image_size is not None:
+        return None
+    return (
+        f"found imported features ({made.encoder}), which cannot be made of new images: a model of them"
+        " cannot read images (`triage`); it can score caches of the same encoder (`certify --model`)"
+    )

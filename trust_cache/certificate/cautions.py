@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings, repeated_projections
+from trust_cache.certificate.score_table import Cohort, Scores, knows_warnings, repeated_projections
+from trust_cache.manifest.case_groups import CONFLICTING, Grouping
 from trust_cache.manifest.protocol import Protocol
+from trust_cache.statistics.rules import RULES
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
@@ -36,16 +39,22 @@ def exactness(kind: str) -> str:
     return _EXACTNESS[kind]
 
 
-def limits(kind: str, *, patients: bool = False) -> tuple[str, ...]:
+def limits(kind: str, *, patients: bool = False, rule: str = "recall") -> tuple[str, ...]:
     """Return what a certificate does not say, for scores of this kind; `patients` have several cases."""
+    met = (
+        "That a target is met is a point estimate: the paper's threshold rule meets its target on"
+        " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
+        " `--resplits` shows it)."
+        if rule == "recall"
+        else "That a target is met is a point estimate. What the rule"
+        f" {rule} promises is: {RULES[rule].promise}."
+    )
     return (
         "The bound holds for cancer among dismissed cases like the evaluation cases, at a threshold"
         " fixed beforehand. It does not promise future safety, and the labels do not contain cancers"
         " that nobody has found yet.",
         exactness(kind),
-        "That a target is met is a point estimate: the paper's threshold rule meets its target on"
-        " evaluation about half the time (`trust-cache plan` computes how often for a cohort,"
-        " `--resplits` shows it).",
+        met,
         "Reading only the points that met their target is a selection: among those the error rate can"
         " reach delta / P(met).",
         "Choosing the best of several by these results invalidates the bound. Use bound_corrected"
@@ -96,21 +105,35 @@ def resolution_warnings(targets: Sequence[float], search_positives: int) -> list
 
 
 def certification_warnings(
-    cohort: Cohort, targets: Sequence[float], grouping: Grouping | None, points: Sequence[Point]
+    cohort: Cohort, targets: Sequence[float], groupings: Sequence[Grouping], points: Sequence[Point]
 ) -> list[str]:
     """Return all warnings about the input and the outcome of a certification."""
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
     warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
-    if grouping is not None and len(grouping.names) > _MANY_GROUPS:
-        warnings.append(
-            f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
-            " correction is large; put a numeric column into bands first"
-        )
+    warnings += status_warnings(points)
+    warnings += group_warnings(groupings)
     if not any(point.met for point in points):
         warnings.append("every point is N/A: no configuration met its target on the evaluation subset")
     elif not any(point.certified for point in points):
         warnings.append("no point is certified: see the status of each")
+    return warnings
+
+
+def group_warnings(groupings: Sequence[Grouping]) -> list[str]:
+    """Warn of a column with many groups, and of one that is about images, not cases."""
+    warnings = []
+    for grouping in groupings:
+        if grouping.all_conflicting:
+            warnings.append(
+                f"--by {grouping.column}: the images of every case differ in this column, so all cases are"
+                f" `{CONFLICTING}` and there are no groups to compare; choose a column about cases"
+            )
+        elif len(grouping.names) > _MANY_GROUPS:
+            warnings.append(
+                f"--by {grouping.column}: {len(grouping.names)} groups: each bound is wide and the correction"
+                " is large; put numbers into bands (--by age=50,60,70)"
+            )
     return warnings
 
 
@@ -159,6 +182,25 @@ def limit_warnings(points: Sequence[Point]) -> list[str]:
         f"the limit {first.limit:.4g} is above the prevalence {prevalence:.4g}: a bound between the two is no"
         " better than dismissing cases at random"
     ]
+
+
+def status_warnings(points: Sequence[Point]) -> list[str]:
+    """Warn of points that dismiss nothing, and of met targets whose bound is not below the limit."""
+    meanings = {
+        "nothing dismissed": "no evaluation case is below the threshold: the bound says nothing",
+        "bound not below limit": "the target is met, but so few cases are dismissed that the corrected bound"
+        " is not below the limit (by default the prevalence): no better than dismissing cases at random",
+    }
+    return [
+        f"{status}: {', '.join(found)}: {meaning}"
+        for status, meaning in meanings.items()
+        if (found := [_name(point) for point in points if point.status == status])
+    ]
+
+
+def _name(point: Point) -> str:
+    name = "" if point.configuration is None else f"{point.configuration} "
+    return f"{name}at {whole_percent(point.target)}"
 
 
 def reversed_warnings(points: Sequence[Point]) -> list[str]:

@@ -9,9 +9,8 @@ from trust_cache.base.documents import Document
 from trust_cache.base.errors import InputError, check_fraction, check_least
 from trust_cache.certificate.points import Point, Status, SubgroupPoint
 from trust_cache.certificate.resplits import Resplit, Spread
-from trust_cache.certificate.score_table import Cohort, Scores
+from trust_cache.certificate.score_table import COLUMNS, Cohort, ScoreColumns, Scores
 from trust_cache.certificate.split import Split
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import PAPER, Protocol
 from trust_cache.statistics.bands import Band
 from trust_cache.statistics.rules import find_rule
@@ -31,12 +30,16 @@ class CertifySettings:
     delta: float = 0.01
     seed: int = 0
     rule: str = "recall"
-    by: str | None = None
+    by: tuple[str, ...] = ()  # columns to group by: site, or age=50,60 for bands
     prevalence: float | None = None
     resplits: int = 0
     limit: float | None = None
     protocol: Protocol = PAPER
-    patient: str = PATIENT  # the column of patients, where the scores have one
+    case: str = COLUMNS.case  # the names of the scores' columns
+    label: str = COLUMNS.label
+    score: str = COLUMNS.score
+    patient: str = COLUMNS.patient
+    positive: str | None = None  # the label of cancer; None: labels are 0 and 1
     band: bool = False
 
     def __post_init__(self) -> None:
@@ -49,6 +52,13 @@ class CertifySettings:
         check_least("resplits", self.resplits)
         if self.limit is not None:
             check_fraction("limit", self.limit)
+        if len(set(self.by)) < len(self.by):
+            raise InputError(f"by: expected different columns, found {', '.join(self.by)}")
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """The names of the scores' columns."""
+        return ScoreColumns(self.case, self.label, self.score, self.patient, self.positive)
 
 
 def check_targets(targets: Sequence[float]) -> None:

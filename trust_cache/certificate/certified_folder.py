@@ -1,14 +1,16 @@
 """The certified folder: its files, the records in them, the only writer and the only reader."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 
-from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.csv_tables import read_text_table, restored, write_rows
 from trust_cache.base.digests import changed_files, digests_of, file_stems
 from trust_cache.base.documents import (
     Document,
@@ -20,7 +22,7 @@ from trust_cache.base.documents import (
     typed,
 )
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import to_latex, to_markdown
 from trust_cache.certificate.certification import (
     Attempt,
@@ -32,7 +34,7 @@ from trust_cache.certificate.certification import (
 from trust_cache.certificate.point_tables import all_tables, name_of, paper_table, reasons
 from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
 from trust_cache.certificate.resplits import Spread
-from trust_cache.certificate.score_table import Cohort, Scores
+from trust_cache.certificate.score_table import COLUMNS, Cohort, ScoreColumns, Scores
 from trust_cache.certificate.split import Split, draw_split, read_split
 from trust_cache.manifest.protocol import Protocol
 
@@ -152,6 +154,37 @@ def read_subgroups(folder: Path, configuration: str, target: float) -> tuple[Sub
     return tuple(row for row in document.subgroups if (row.configuration, row.target) == wanted)
 
 
+def read_resplits(folder: CertifiedFolder) -> pl.DataFrame | None:
+    """Read the points of `--resplits`; None without them. Their number and medians must be those stated."""
+    spreads = folder.document.resplits
+    if not spreads:
+        return None
+    file = folder.path / RESPLITS
+    types = {"resplit": pl.Int64, **dict.fromkeys(("target", "dismissal", "bound"), pl.Float64)}
+    try:
+        table = read_text_table(file, ("resplit", *_RESPLIT_KEYS)).with_columns(
+            pl.col("configuration").pipe(restored).fill_null(name_of(None)), met=pl.col("met") == "true"
+        )
+        table = table.cast(types)  # type: ignore[arg-type]
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{file}: expected the points of resplits, found other cells ({error})") from error
+    for spread in spreads:
+        rows = table.filter(configuration=name_of(spread.configuration), target=spread.target)
+        median = float(np.quantile(rows["dismissal"], 0.5)) if rows.height == spread.resplits else None
+        if median is None or not math.isclose(median, spread.dismissal["q50"], abs_tol=1e-12):
+            raise InputError(f"{file}: is not what {POINTS} says; certify again")
+    return table.select("configuration", "target", "resplit", "dismissal", "bound", "met")
+
+
+def recorded_columns(points: Path, given: Mapping[str, str] | None = None) -> ScoreColumns:
+    """Return the names of the scores' columns in points.json, where there is one; `given` come first."""
+    columns = COLUMNS
+    if points.is_file():
+        document, _ = read_sealed(points, PointsDocument, what="the points of certify")
+        columns = document.settings.columns
+    return replace(columns, **given or {})
+
+
 def find_certificate(folder: Path, configuration: str, target: float) -> Path:
     """Return the certificate of a configuration at a target in a certified folder."""
     paths = sorted((folder / CERTIFICATES).glob("*.json"))
@@ -222,9 +255,9 @@ def _labels_changed(path: Path, cohort: Cohort, split: Split) -> list[str]:
     ]
 
 
-def write_certification(certification: Certification, out: Path) -> Path | None:
-    """Write the folder; return where an earlier one with other results was kept, if there was one."""
-    return write_folder(out, render(certification), own=OWN)
+def write_certification(certification: Certification, out: Path, *, overwrite: bool = False) -> None:
+    """Write the folder; one that exists is refused, or replaced with `overwrite`."""
+    write_results(out, render(certification), own=OWN, overwrite=overwrite)
 
 
 def render(certification: Certification) -> dict[str, bytes]:

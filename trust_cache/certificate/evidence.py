@@ -1,7 +1,7 @@
 """Gather one set of scores with its certification, certificates and training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,21 @@ from trust_cache.certificate.certified_folder import (
     CertifiedFolder,
     as_certificate,
     read_certified,
+    read_resplits,
 )
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point, Terms
 from trust_cache.certificate.recertify import recertify
-from trust_cache.certificate.score_table import Cohort, Scores, read_scores
+from trust_cache.certificate.score_table import (
+    COLUMNS,
+    Cohort,
+    ScoreColumns,
+    Scores,
+    has_groups,
+    read_scores,
+)
 from trust_cache.heads.run_folder import RECORD, THRESHOLDS, RunFolder, RunRecord
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import Protocol
 
 INSIDE = "certified"  # the folder that `external` writes into its run
@@ -40,23 +47,28 @@ class Options:
     delta: float | None = None
     seed: int | None = None
     split: Path | None = None
-    by: str | None = None
+    by: tuple[str, ...] | None = None
     prevalence: float | None = None
     limit: float | None = None
+    rule: str | None = None
     protocol: Protocol | str | None = None
-    patient: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)  # names that are not those of `ScoreColumns`
     configuration: str | None = None  # to lead with
 
     def given(self) -> dict[str, Any]:
         """Return the options that are set, by the names of `certify`'s arguments."""
         values = vars(self).items()
-        own = ("configuration", "patient")  # of the page, and of reading the scores
+        own = ("configuration", "columns")  # of the page, and of reading the scores
         return {name: value for name, value in values if value is not None and name not in own}
+
+    def named(self, columns: ScoreColumns = COLUMNS) -> ScoreColumns:
+        """Return these columns with the names that are given."""
+        return replace(columns, **self.columns)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A certified run, or certified scores from a CSV file."""
+    """A certified run, or a certified file of scores."""
 
     name: str
     path: Path
@@ -68,6 +80,7 @@ class Evidence:
     leading: int  # the position of the configuration that the page leads with
     led_by: str  # the reason for that choice
     certified: Path | None = None
+    resplits: pl.DataFrame | None = None  # one row per split, configuration and target, if there were any
 
     @property
     def kind(self) -> str:
@@ -104,8 +117,9 @@ def gather(
 
     The first run is the subject; further runs share its targets and confidence, but not its split.
     """
-    scores = [read_scores(path, options.patient or PATIENT) for path in paths]
-    certified = _match(certified_folders, paths, scores)
+    folders = [read_certified(folder) for folder in certified_folders]
+    scores = [_read_as_certified(path, folders, options) for path in paths]
+    certified = _match(folders, paths, scores)
     if paths[0] in certified and options.given():
         raise InputError(
             f"{certified[paths[0]].path}: holds its own settings and split; leave out the folder, or"
@@ -114,10 +128,10 @@ def gather(
     for path, table in zip(paths, scores, strict=True):
         # An external run has a certified folder inside. A named folder and options come first.
         if path not in certified and (path / INSIDE / POINTS).is_file() and not options.given():
-            certified |= _match([path / INSIDE], [path], [table])
+            certified |= _match([read_certified(path / INSIDE)], [path], [table])
     main = _evidence(paths[0], scores[0], certified.get(paths[0]), options)
     settings = main.certification.settings
-    names = ("targets", "delta", "by", "prevalence", "limit", "protocol")
+    names = ("targets", "delta", "by", "prevalence", "limit", "rule", "protocol")
     same = {name: getattr(settings, name) for name in names}
     shared = replace(options, split=None, configuration=None, **same)
     others = (
@@ -129,7 +143,7 @@ def gather(
 
 def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, options: Options) -> Evidence:
     certification = (
-        record_attempt(certify(scores, **options.given()), path)
+        record_attempt(certify(scores, **options.given() | dict(options.columns)), path)
         if certified is None
         else recertify(certified, scores)
     )
@@ -157,6 +171,7 @@ def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, opt
         leading=leading,
         led_by=led_by,
         certified=None if certified is None else certified.path,
+        resplits=None if certified is None else read_resplits(certified),
     )
 
 
@@ -190,14 +205,30 @@ def _require_positives(path: Path, certification: Certification) -> None:
             )
 
 
+def _read_as_certified(path: Path, folders: Sequence[CertifiedFolder], options: Options) -> Scores:
+    """Read scores with the names of columns of the folder that certifies them, else with those given."""
+    own = options.named()
+    remembered = {options.named(folder.document.settings.columns): folder for folder in folders}
+    for columns, folder in remembered.items():
+        if columns == own:
+            continue
+        try:
+            found = read_scores(path, columns)
+        except InputError:
+            continue  # the folder is of another run
+        if found.sha256 == folder.document.scores_sha256:
+            return found
+    return read_scores(path, own)
+
+
 def _match(
-    folders: Sequence[Path], paths: Sequence[Path], scores: Sequence[Scores]
+    folders: Sequence[CertifiedFolder], paths: Sequence[Path], scores: Sequence[Scores]
 ) -> dict[Path, CertifiedFolder]:
     """Match each certified folder with the run whose scores it certifies."""
     by_scores = {table.sha256: path for path, table in zip(paths, scores, strict=True)} if folders else {}
     matched: dict[Path, CertifiedFolder] = {}
-    for folder in folders:
-        certified = read_certified(folder)
+    for certified in folders:
+        folder = certified.path
         digest = certified.document.scores_sha256
         path = by_scores.get(digest)
         if path is None:
@@ -214,11 +245,8 @@ def _match(
 
 
 def _without_missing_column(scores: Scores, options: Options) -> Options:
-    """Drop `by` where the scores and their manifest have no such column."""
-    if options.by is None or options.by in scores.table.columns:
-        return options
-    header = "" if scores.manifest is None else scores.manifest.open(encoding="utf-8").readline()
-    return options if options.by in header.strip().split(",") else replace(options, by=None)
+    """Drop the columns of `by` that the scores and their manifest do not have."""
+    return replace(options, by=tuple(by for by in options.by or () if has_groups(scores, by)))
 
 
 def _lead(cohort: Cohort, certification: Certification, asked: str | None) -> tuple[int, str]:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.points import Point
+from trust_cache.manifest.case_groups import parse_groups
 from trust_cache.statistics.prevalence import ASSUMPTION
 from trust_cache.statistics.rules import RULES
 
@@ -29,8 +31,9 @@ def all_tables(certification: Certification) -> dict[str, Table]:
     tables = {"paper": paper_table(certification), "details": details_table(certification)}
     if certification.settings.prevalence is not None:
         tables["prevalence"] = _prevalence_table(certification)
-    if certification.subgroups:
-        tables["subgroups"] = _subgroup_table(certification)
+    for number, column in enumerate(certification.settings.by):
+        name = "subgroups" if not number else f"subgroups-{number + 1}"
+        tables[name] = _subgroup_table(certification, column)
     if certification.spreads:
         tables["resplits"] = _spread_table(certification)
     return tables
@@ -105,7 +108,7 @@ def details_table(certification: Certification) -> Table:
     legend = (
         "CRR: caseload reduction rate, the share dismissed. FOR: false omission rate, cancer among"
         f" the dismissed as observed. {BOUND}: its one-sided {level} Clopper-Pearson upper"
-        f" bound; corrected: for the {certification.points[0].compared} points compared"
+        f" bound; corrected: for the {_points_compared(certification.points[0])}"
         " (configurations x targets). Recall at least: its one-sided"
         f" {level} lower bound. Status: certified if the target is met and the corrected bound is below the"
         f" limit of {_limit_words(certification)}. Rule {settings.rule}: {RULES[settings.rule].promise}."
@@ -115,7 +118,11 @@ def details_table(certification: Certification) -> Table:
     if first.set_aside:
         legend += f" Bounds use one case of each of the {first.patients:,} patients."
     title = f"Operating points in detail (threshold rule: {settings.rule})"
-    return Table(title, header, tuple(rows), legend)
+    return Table(title, header, tuple(rows), legend, keys=2)
+
+
+def _points_compared(point: Point) -> str:
+    return f"{point.compared} point{'' if point.compared == 1 else 's'} compared"
 
 
 def _limit_words(certification: Certification) -> str:
@@ -145,10 +152,10 @@ def _prevalence_table(certification: Certification) -> Table:
         "corrected",
     )  # fmt: skip
     legend = f"With {confidence(settings.delta)} confidence; {ASSUMPTION}."
-    return Table(title, header, rows, legend)
+    return Table(title, header, rows, legend, keys=2)
 
 
-def _subgroup_table(certification: Certification) -> Table:
+def _subgroup_table(certification: Certification, column: str) -> Table:
     rows = tuple(
         (
             name_of(item.point.configuration),
@@ -163,16 +170,25 @@ def _subgroup_table(certification: Certification) -> Table:
             item.point.status,
         )
         for item in certification.subgroups
+        if item.column == column
     )
     header = (
-        "Configuration", "Target", certification.subgroups[0].column, "Dismissed",
+        "Configuration", "Target", column_name(column), "Dismissed",
         "Positives dismissed", "Dismissal", BOUND, BOUND_CORRECTED, "Recall", "Status",
     )  # fmt: skip
     legend = (
         f"Corrected: for the {certification.subgroups[0].point.compared} points compared (configurations x"
-        " targets x groups, all cases among them)."
+        " targets x groups of all columns, all cases being one more group)."
     )
-    return Table("The same thresholds by subgroup, met or not", header, rows, legend)
+    return Table(f"The same thresholds by {column_name(column)}, met or not", header, rows, legend, keys=3)
+
+
+def column_name(by: str) -> str:
+    """Return the name of a column to group by, without the edges of its bands."""
+    try:
+        return parse_groups(by, ()).column
+    except InputError:
+        return by  # a column with such a name
 
 
 def _spread_table(certification: Certification) -> Table:
@@ -192,7 +208,7 @@ def _spread_table(certification: Certification) -> Table:
         "Dismissal, median (5-95 %)", f"{BOUND}, median (5-95 %)",
     )  # fmt: skip
     title = f"The spread over {certification.settings.resplits} other random splits"
-    return Table(title, header, rows)
+    return Table(title, header, rows, keys=2)
 
 
 def sentences(certification: Certification) -> list[str]:
@@ -207,6 +223,31 @@ def sentences(certification: Certification) -> list[str]:
         for point in certification.points
         if point.certified
     ]
+
+
+def next_steps(certification: Certification) -> list[str]:
+    """Return what a user can do where no point is certified; nothing where one is."""
+    points, settings = certification.points, certification.settings
+    if any(point.certified for point in points):
+        return []
+    found = {point.status for point in points}
+    positives = points[0].positives
+    lower = ", ".join(whole_percent(target) for target in settings.targets)
+    steps = {
+        "Choose a threshold with a margin: `--rule crc` keeps the miss rate at the target on average, so the"
+        " target is met more often, at a lower dismissal.": "target missed" in found
+        and settings.rule != "crc",
+        f"Ask for less: a lower `--target` than {lower} leaves room for misses.": True,
+        "Take a rule that needs fewer positives: `--rule crc`, or the paper's `--rule recall`.": (
+            "infeasible" in found
+        ),
+        f"Certify on more cases: {positives:,} positives here. `trust-cache plan --cases N --positives C`"
+        " says how often a target is met and which bounds are within reach.": True,
+        "Look at the scores: if cancers are not above the others, no threshold helps. A case AUROC at or"
+        " below 0.5 may mean reversed scores.": bool(found & {"nothing dismissed", "bound not below limit"}),
+    }
+    tried = "Do not try seeds until one is certified: every attempt is recorded and weakens the certificate."
+    return [*(text for text, applies in steps.items() if applies), tried]
 
 
 def reasons(certification: Certification) -> list[str]:

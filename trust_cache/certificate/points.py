@@ -315,7 +315,7 @@ def _reason(
             if threshold.needed is None
             else f", needs {threshold.needed}"
         )
-        reason = f"infeasible with {threshold.found} positives{needs}"
+        reason = f"infeasible with {threshold.found} positive{'' if threshold.found == 1 else 's'}{needs}"
     elif status == "no positives":
         reason = f"no {'complete ' if counts.positives else ''}positives here: recall is not defined"
     elif status == "nothing dismissed":

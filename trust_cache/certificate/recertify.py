@@ -1,5 +1,6 @@
 """Verify a certified folder: certify its scores again and compare every point, certificate and table."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from trust_cache.certificate.score_table import Scores, read_scores
 from trust_cache.certificate.split import draw_split
 from trust_cache.certificate.verify import agree, verify_counts
 from trust_cache.heads.run_folder import RECORD, SCORES
-from trust_cache.manifest.cases import PATIENT
 
 _TABLES = frozenset({"table.md", "table.tex", "band.csv"})  # that another version may write differently
 
@@ -41,7 +41,7 @@ class FolderVerification:
 
 
 def verify_certified(
-    folder: Path, scores: Path | None = None, *, patient: str = PATIENT
+    folder: Path, scores: Path | None = None, *, columns: Mapping[str, str] | None = None
 ) -> FolderVerification:
     """Verify a certified folder by its scores; without them, each certificate by its own counts.
 
@@ -54,7 +54,9 @@ def verify_certified(
             _require_counts(certified)
             certified.require_unchanged()
         else:
-            recertify(certified, read_scores(source, patient))
+            recertify(
+                certified, read_scores(source, replace(certified.document.settings.columns, **columns or {}))
+            )
         problem = None
     except InputError as error:
         problem = str(error)

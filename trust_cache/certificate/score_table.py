@@ -1,5 +1,6 @@
 """Read and check a table of scores, one row per image or case, and aggregate it to a cohort of cases.
 
+The columns may have other names (`ScoreColumns`) and capitals; a file may be CSV, Parquet or Excel.
 An empty score means an image without a score: its case is incomplete, and reviewed.
 """
 
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from trust_cache.base.csv_tables import LINE, read_text_table
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
+from trust_cache.base.table_files import as_ids, as_labels, id_warnings, read_table_file, take_columns
 from trust_cache.heads.run_folder import RECORD, SCORES, RunFolder
+from trust_cache.manifest.case_groups import Grouping, find_groups, parse_groups
 from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems, texts
 from trust_cache.manifest.protocol import PAPER, Protocol
 
@@ -23,11 +26,33 @@ REQUIRED = ("case_id", "label", "score")
 IDENTITY = ("configuration", "case_id", "image_id", "label", "score")
 _OF_CASES = (PATIENT, CASE_LABEL)  # further columns that a certificate depends on, where there are any
 _OF_PICTURES = ("laterality", "projection", WARNING)  # that a protocol with projections needs
-MISSING = "missing"
-CONFLICTING = "conflicting"
+_FURTHER = ("configuration", "image_id", "fold", CASE_LABEL, *_OF_PICTURES)  # found whatever their capitals
+
+_NUMBER = "\0label"  # the column of labels as numbers
+_LABELS_SHOWN = 5
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """The names of a table's columns, and the label of cancer where labels are not 0 and 1."""
+
+    case: str = "case_id"
+    label: str = "label"
+    score: str = "score"
+    patient: str = PATIENT  # where the table has one
+    positive: str | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of this project, and those of the table."""
+        return {"case_id": self.case, "label": self.label, "score": self.score, PATIENT: self.patient}
+
+
+COLUMNS = ScoreColumns()
+_OPTIONS = {"case_id": "--case", "label": "--label", "score": "--score", PATIENT: "--patient"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +62,7 @@ class Scores:
     table: pl.DataFrame
     source: str
     manifest: Path | None = None  # of a run folder: further columns by image_id
+    warnings: tuple[str, ...] = ()  # about the file and its labels
 
     @cached_property
     def sha256(self) -> str:
@@ -101,8 +127,8 @@ class Cohort:
         return ~np.isnan(self.scores[index])
 
 
-def read_scores(path: Path, patient: str = PATIENT) -> Scores:
-    """Read a scores file, or the scores.csv of a run folder; `patient` is its column of patients, if any.
+def read_scores(path: Path, columns: ScoreColumns = COLUMNS) -> Scores:
+    """Read a file of scores, or the scores.csv of a run folder.
 
     The scores of a run are compared with its record, whichever of the two is named.
     """
@@ -110,23 +136,34 @@ def read_scores(path: Path, patient: str = PATIENT) -> Scores:
     beside = RunFolder(path.parent)
     of_run = run is None and path.name == SCORES and beside.has(RECORD)
     file = run.scores_file if run is not None else beside.scores_file if of_run else path
-    scores = check_scores(read_text_table(file, REQUIRED, lines=True), str(file), patient)
-    return scores if run is None else replace(scores, manifest=run.manifest_file)
+    read = read_table_file(file)
+    of_ids = {columns.case: "cases", "image_id": "images", columns.patient: "patients"}
+    warnings = (*read.warnings, *id_warnings(read, str(file), of_ids))
+    scores = check_scores(read.table, str(file), columns)
+    return replace(
+        scores,
+        manifest=None if run is None else run.manifest_file,
+        warnings=(*warnings, *scores.warnings),
+    )
 
 
-def as_scores(scores: Scores | pl.DataFrame | Path | str, patient: str = PATIENT) -> Scores:
+def as_scores(scores: Scores | pl.DataFrame | Path | str, columns: ScoreColumns = COLUMNS) -> Scores:
     """Return checked scores from a table, a scores file or a run folder."""
     if isinstance(scores, pl.DataFrame):
-        return check_scores(scores, patient=patient)
-    return scores if isinstance(scores, Scores) else read_scores(Path(scores), patient)
+        return check_scores(scores, columns=columns)
+    return scores if isinstance(scores, Scores) else read_scores(Path(scores), columns)
 
 
-def check_scores(table: pl.DataFrame, source: str = "scores", patient: str = PATIENT) -> Scores:
+def check_scores(table: pl.DataFrame, source: str = "scores", columns: ScoreColumns = COLUMNS) -> Scores:
     """Check a table of scores (text or typed columns) and sort it by its identity columns."""
-    table = _name_patients(table, source, patient)
+    table = take_columns(table, {name: name for name in _FURTHER} | columns.names, source, _OPTIONS)
     missing = [name for name in REQUIRED if name not in table.columns]
     if missing:
-        raise InputError(f"{source}: missing column {', '.join(missing)}")
+        found = ", ".join(name for name in table.columns if name != LINE)
+        named = " and ".join(f"{_OPTIONS[name]} NAME" for name in missing)
+        raise InputError(
+            f"{source}: missing column {', '.join(missing)}; found {found}. Name it with {named}"
+        )
     if table.is_empty():
         raise InputError(f"{source}: there are no rows")
     for name in ("configuration", "image_id"):
@@ -134,25 +171,33 @@ def check_scores(table: pl.DataFrame, source: str = "scores", patient: str = PAT
             table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name))
     if LINE not in table.columns:
         table = table.with_columns(pl.int_range(2, pl.len() + 2, dtype=pl.Int64).alias(LINE))
-    table = table.with_columns(pl.col("configuration", "case_id", "image_id").cast(pl.String))
+    table = table.with_columns(
+        *(as_ids(table[name], source) for name in ("configuration", "case_id", "image_id")),
+        as_labels(table["label"], columns.positive, source).alias(_NUMBER),
+    )
     for problem in _problems(table):
         raise InputError(f"{source}: {problem}")
+    warnings = _label_warnings(table, columns.positive, source)
     table = table.with_columns(
-        pl.col("label").cast(pl.Float64).cast(pl.Int64),
+        pl.col(_NUMBER).cast(pl.Int64).alias("label"),
         # Adding zero turns -0.0, which has a text of its own, into 0.0.
         pl.col("score").cast(pl.Float64) + 0.0,
-        *(texts(table[name]).alias(name) for name in _OF_CASES if name in table.columns),
+        *(texts(as_ids(table[name], source)).alias(name) for name in _OF_CASES if name in table.columns),
     )
-    return Scores(table.drop(LINE).sort(IDENTITY, nulls_last=False), source)
+    return Scores(
+        table.drop(LINE, _NUMBER).sort(IDENTITY, nulls_last=False), source, warnings=tuple(warnings)
+    )
 
 
-def _name_patients(table: pl.DataFrame, source: str, patient: str) -> pl.DataFrame:
-    """Rename the column of patients to patient_id."""
-    if patient == PATIENT:
-        return table
-    if patient not in table.columns or patient in IDENTITY:
-        raise InputError(f"{source}: expected a column {patient!r} of patients, found none")
-    return table.drop(PATIENT, strict=False).rename({patient: PATIENT})
+def _label_warnings(table: pl.DataFrame, positive: str | None, source: str) -> list[str]:
+    """Name the labels that --positive makes negative, if there are several."""
+    if positive is None:
+        return []
+    others = table.filter(pl.col(_NUMBER) == 0)["label"].cast(pl.String).unique().sort().to_list()
+    if len(others) < 2:  # noqa: PLR2004
+        return []
+    shown = ", ".join(map(repr, others[:_LABELS_SHOWN])) + (", ..." if others[_LABELS_SHOWN:] else "")
+    return [f"{source}: {positive!r} is positive; all {len(others)} other labels are negative: {shown}"]
 
 
 def _problems(table: pl.DataFrame) -> Iterator[str]:
@@ -163,10 +208,9 @@ def _problems(table: pl.DataFrame) -> Iterator[str]:
     wrong = score.is_null() & pl.col("score").is_not_null()
     yield from _first(table.filter(wrong), "expected a number or nothing as score, found {score}")
     yield from _first(table.filter(~score.is_finite()), "expected a finite score, found {score}")
-    label = pl.col("label").cast(pl.Float64, strict=False)
     yield from _first(
-        table.filter(~label.is_in([0.0, 1.0]).fill_null(value=False)),
-        "expected a label of 0 or 1, found {label}",
+        table.filter(~pl.col(_NUMBER).is_in([0.0, 1.0]).fill_null(value=False)),
+        "expected a label of 0 or 1, found {label}; --positive names another label of cancer",
     )
     if table["image_id"].null_count() == 0:
         repeated = table.filter(pl.struct("configuration", "image_id").is_duplicated())
@@ -300,47 +344,34 @@ def _check_same_cases(scores: Scores, first: Cases, other: Cases, name: str | No
         )
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The groups of a column in sorted order, and each case's group by position."""
-
-    column: str
-    names: tuple[str, ...]
-    group: NDArray[np.int64]
+def group_cases(scores: Scores, cohort: Cohort, by: str) -> Grouping:
+    """Group the cases by a column of the scores or their manifest; `age=50,60` divides it into bands."""
+    spec = parse_groups(by, _columns_to_group_by(scores))
+    return find_groups(_with_column(scores, spec.column), cohort.case_ids, spec, scores.source)
 
 
-def group_cases(scores: Scores, cohort: Cohort, column: str) -> Grouping:
-    """Give each case the one value of its rows; `conflicting` if there are several, `missing` if none."""
-    table = _with_column(scores, column)
-    text = pl.col(column).cast(pl.String)
-    # A value that equals one of these two words gets quotation marks.
-    ours = text.is_in([MISSING, CONFLICTING])
-    value = pl.when(ours).then(pl.format('"{}"', text)).otherwise(text).drop_nulls()
-    by_case = table.group_by("case_id").agg(values=value.n_unique(), value=value.first())
-    name = (
-        pl.when(pl.col("values") == 0).then(pl.lit(MISSING))
-        .when(pl.col("values") > 1).then(pl.lit(CONFLICTING))
-        .otherwise(pl.col("value"))
-    )  # fmt: skip
-    named = pl.DataFrame({"case_id": cohort.case_ids}).join(
-        by_case.select("case_id", name=name), on="case_id", how="left", maintain_order="left"
-    )["name"]
-    names = sorted(named.unique().to_list(), key=lambda group: (group in {MISSING, CONFLICTING}, group))
-    positions = {group: position for position, group in enumerate(names)}
-    return Grouping(column, tuple(names), named.replace_strict(positions, return_dtype=pl.Int64).to_numpy())
+def _columns_to_group_by(scores: Scores) -> list[str]:
+    columns = scores.table.columns
+    if scores.manifest is not None:
+        columns = [*columns, *read_text_table(scores.manifest, ("image_id",)).columns]
+    return [name for name in dict.fromkeys(columns) if name not in IDENTITY]
+
+
+def has_groups(scores: Scores, by: str) -> bool:
+    """Whether the scores or their manifest have the column."""
+    columns = _columns_to_group_by(scores)
+    return parse_groups(by, columns).column in columns
 
 
 def _with_column(scores: Scores, column: str) -> pl.DataFrame:
     """Return the scores with the column, from their own table or, by image_id, from the run's manifest."""
-    if column in scores.table.columns and column not in IDENTITY:
+    known = _columns_to_group_by(scores)
+    if column not in known:
+        raise InputError(
+            f"{scores.source}: no column {column!r} to group by; there is"
+            f" {', '.join(known) or 'none besides ids, label and score'}"
+        )
+    if column in scores.table.columns or scores.manifest is None:
         return scores.table
-    others = [name for name in scores.table.columns if name not in IDENTITY]
-    if scores.manifest is not None:
-        manifest = read_text_table(scores.manifest, ("image_id",))
-        if column in manifest.columns and column not in IDENTITY:
-            return scores.table.join(manifest.select("image_id", column), on="image_id", how="left")
-        others += [name for name in manifest.columns if name not in (*IDENTITY, *others)]
-    raise InputError(
-        f"{scores.source}: no column {column!r} to group by; there is"
-        f" {', '.join(others) or 'none besides ids, label and score'}"
-    )
+    manifest = read_text_table(scores.manifest, ("image_id",))
+    return scores.table.join(manifest.select("image_id", column), on="image_id", how="left")

@@ -6,7 +6,7 @@ of the certificate alone: a model folder has no scores. Both derive the point by
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from trust_cache.certificate.certified_folder import (
     Certificate,
     PointsDocument,
     read_certificate_keys,
+    recorded_columns,
 )
 from trust_cache.certificate.points import (
     POINT_KEYS,
@@ -38,7 +39,6 @@ from trust_cache.certificate.points import (
 )
 from trust_cache.certificate.score_table import Cohort, Scores, build_cohort, group_cases, read_scores
 from trust_cache.certificate.split import Split, draw_split, read_split
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import PAPER, PROTOCOLS, Protocol
 from trust_cache.statistics.rules import miss_rules
 
@@ -92,13 +92,13 @@ def as_document(verification: Verification) -> dict[str, Any]:
 
 
 def verify(
-    certificate: Path, scores: Path, split: Path | None = None, *, patient: str = PATIENT
+    certificate: Path, scores: Path, split: Path | None = None, *, columns: Mapping[str, str] | None = None
 ) -> Verification:
     """Recompute a certificate; the default split is the one in its certified folder.
 
-    `patient` is the scores' column of patients, if they have one. What the certificate says about other
-    points and attempts must also agree with points.json in its folder and with the log beside the scores,
-    where there are such files.
+    `columns` are names of the scores' columns (keys of `ScoreColumns`) where they differ from those in the
+    certified folder. What the certificate says about other points and attempts must also agree with
+    points.json in its folder and with the log beside the scores, where there are such files.
     """
     stated = read_certificate_keys(certificate)
     folder = certificate.resolve().parent.parent
@@ -107,7 +107,7 @@ def verify(
         raise InputError(
             f"{certificate}: no split.csv in the folder above it ({split_file}); name one with --split"
         )
-    table = read_scores(scores, patient)
+    table = read_scores(scores, recorded_columns(folder / POINTS, columns))
     found = _differing("scores_sha256", stated, table.sha256)
     cohort = build_cohort(table, _protocol_of(stated))
     try:

@@ -11,7 +11,7 @@ import polars as pl
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.documents import json_bytes, typed
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown, write_folder
+from trust_cache.base.files import refuse_existing, write_results
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import open_rows
 from trust_cache.cache.fingerprint import require_same_encoder
@@ -20,7 +20,7 @@ from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
 from trust_cache.certificate.certified_folder import Certificate, as_certificate, render, subgroup_rows
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import check_scores
+from trust_cache.certificate.score_table import COLUMNS, ScoreColumns, check_scores
 from trust_cache.clinic.model_folder import (
     ModelThreshold,
     StoredModel,
@@ -30,7 +30,6 @@ from trust_cache.clinic.model_folder import (
 )
 from trust_cache.clinic.model_scoring import ScoredCache, read_key, score_cache
 from trust_cache.heads.run_folder import identify_cache
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.data_terms import terms_of
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
@@ -42,7 +41,6 @@ class ModelCertification:
     """The certification of a model, and whether its folder now has the certificate."""
 
     certification: Certification
-    kept: Path | None  # where earlier results in this place went
     attached: bool
     not_attached: str | None  # the reason, if it was requested
     model_kept: Path | None  # where the earlier model went
@@ -56,6 +54,7 @@ def certify_model(
     targets: Sequence[float] | None = None,
     attach: bool = False,
     key: Path | None = None,
+    overwrite: bool = False,
     advance: Callable[[], None] = lambda: None,
     **terms: Any,
 ) -> ModelCertification:
@@ -76,14 +75,15 @@ def certify_model(
             f"target: with --attach expected the model's own ({own}) among the targets, or one target, found"
             f" {', '.join(map(str, wanted))}"
         )
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     opened = open_cache(cache)
     require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
     rows = open_rows(opened, views=1)
     shared = stored.model.trained_on.refuse_seen(opened, rows, secret)
     scored = score_cache(opened, rows, stored.model.head)
     table = scores_table(opened, scored, stored.model.configuration)
-    scores = check_scores(table, str(out / SCORES), terms.get("patient", PATIENT))
+    columns = ScoreColumns(patient=terms.get("patient", COLUMNS.patient))
+    scores = check_scores(table, str(out / SCORES), columns)
     certification = certify(scores, targets=wanted, advance=advance, **terms)
     certification = replace(certification, warnings=(*shared, *certification.warnings))
     certification = record_attempt(certification, model)
@@ -97,10 +97,10 @@ def certify_model(
         SCORES: write_rows(table.columns, table.iter_rows(named=True)),
         SCORED_BY: json_bytes(scored_by),
     }
-    kept = write_folder(out, files, own=OWN)
+    write_results(out, files, own=OWN, overwrite=overwrite)
     if not attach:
-        return ModelCertification(certification, kept, False, None, None)
-    return _attach(stored, opened, certification, own if own in wanted else wanted[0], kept)
+        return ModelCertification(certification, False, None, None)
+    return _attach(stored, opened, certification, own if own in wanted else wanted[0])
 
 
 def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.DataFrame:
@@ -121,7 +121,6 @@ def _attach(
     cache: Cache,
     certification: Certification,
     target: float,
-    kept: Path | None,
 ) -> ModelCertification:
     point = next(point for point in certification.points if point.target == target)
     certificate = typed(
@@ -129,7 +128,7 @@ def _attach(
     )
     problem = certificate_problem(certificate)
     if problem is not None:
-        return ModelCertification(certification, kept, False, problem, None)
+        return ModelCertification(certification, False, problem, None)
     cohort, split = certification.cohort, certification.split
     model = replace(
         stored.model,
@@ -141,4 +140,4 @@ def _attach(
         terms={**stored.model.terms, "evaluation": terms_of(cache.manifest)},
         subgroups=tuple(row for row in subgroup_rows(certification) if row.target == target),
     )
-    return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))
+    return ModelCertification(certification, True, None, write_model(model, stored.folder))

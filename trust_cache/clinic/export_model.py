@@ -12,6 +12,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
+from trust_cache.cache.fingerprint import imported_warning
 from trust_cache.certificate.certified_folder import (
     SPLIT,
     Certificate,
@@ -170,7 +171,12 @@ def export_model(
         subgroups=ready.subgroups,
     )
     kept = write_model(model, out)
-    return Export(read_model(out), (*ready.warnings, *sharing_warnings(model.terms)), kept)
+    return Export(read_model(out), (*_model_warnings(model, out), *ready.warnings), kept)
+
+
+def _model_warnings(model: Model, out: Path) -> list[str]:
+    imported = imported_warning(model.fingerprint)
+    return [*([] if imported is None else [f"{out}: {imported}"]), *sharing_warnings(model.terms)]
 
 
 def _keep_apart(key: Path | None, out: Path) -> None:

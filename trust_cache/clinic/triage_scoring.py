@@ -11,7 +11,7 @@ from trust_cache.base.executor import ItemOutcome, WorkerDiedError
 from trust_cache.cache.extract.extraction_record import Origin, describe_preprocessing
 from trust_cache.cache.extract.view_features import EncoderChoice, Runner, encode_clean_view, make_fingerprint
 from trust_cache.cache.feature_rows import rows_of_array
-from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.cache.fingerprint import imported_warning, require_same_encoder
 from trust_cache.clinic.incoming_cases import IncomingImage
 from trust_cache.clinic.model_folder import StoredModel
 from trust_cache.encoders.known_encoders import RANDOM
@@ -80,8 +80,17 @@ def score_picture(runner: Runner, head: HeadParameters, pixels: NDArray[np.uint1
     return score
 
 
+def input_size(stored: StoredModel) -> tuple[int, int]:
+    """Return the size of the encoder's input; refuse a model of imported features, which have no encoder."""
+    made = stored.model.fingerprint
+    if made.image_size is None:
+        raise InputError(f"{stored.folder}: {imported_warning(made)}")
+    return made.image_size
+
+
 def choose_device(stored: StoredModel, word: str) -> str:
     """Return the device; `auto` means one with the precision of the model."""
+    input_size(stored)  # before anything else is asked for
     if word == "auto":
         word = "cpu" if stored.model.fingerprint.precision == precision_of("cpu") else "cuda"
     devices = choose_devices(word)
@@ -105,12 +114,7 @@ def choose_weights(stored: StoredModel, given: str | None) -> str:
 def choose_encoder(stored: StoredModel, weights: str, device: str, settings: ImageSettings) -> EncoderChoice:
     """Return the model's encoder; refuse one whose network, weights or input differ."""
     expected = stored.model.fingerprint
-    if expected.image_size is None:
-        raise InputError(
-            f"{stored.folder}: expected a model of features that `trust-cache extract` made, found imported"
-            f" features ({expected.encoder}), which cannot be made of new images"
-        )
-    choice = EncoderChoice(weights, expected.encoder, expected.seed, expected.image_size)
+    choice = EncoderChoice(weights, expected.encoder, expected.seed, input_size(stored))
     identity = choice.identify()
     origin = Origin(describe_preprocessing(settings), expected.decoder)
     found = make_fingerprint(identity, origin, seed=expected.seed, device=device)

@@ -30,13 +30,11 @@ PRESET_COLOURS: Mapping[str, str] = MappingProxyType(
     {"ce": BLACK, "ce-brier": SKY, "ce-focal": GREEN, "fixed-tau": VERMILLION, "closed-loop": BLUE}
 )
 _OTHERS = (PURPLE, ORANGE, SKY, GREEN, VERMILLION, BLUE, BLACK)
-# Dashes and shapes repeat the distinction, for print without colour and where colours are used twice.
+# Dashes repeat the distinction, for print without colour and where colours are used twice. Shapes are of
+# targets.
 _PRESET_DASHES = dict(zip(PRESET_COLOURS, ([1, 0], [8, 3], [2, 2], [6, 2, 2, 2], [1, 0]), strict=True))
-_PRESET_SHAPES = dict(
-    zip(PRESET_COLOURS, ("circle", "square", "diamond", "triangle-up", "triangle-down"), strict=True)
-)
+_TARGET_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 _OTHER_DASHES = ([5, 3], [1, 0], [2, 3], [9, 2])
-_OTHER_SHAPES = ("cross", "triangle-right", "triangle-left", "stroke")
 
 ChartType = TypeVar("ChartType", bound=alt.TopLevelMixin)
 _Style = TypeVar("_Style")
@@ -57,9 +55,9 @@ def dashes_of(configurations: Sequence[str]) -> dict[str, list[int]]:
     return _assign(configurations, _PRESET_DASHES, _OTHER_DASHES)
 
 
-def shapes_of(configurations: Sequence[str]) -> dict[str, str]:
-    """Return the shape of a point for each configuration."""
-    return _assign(configurations, _PRESET_SHAPES, _OTHER_SHAPES)
+def target_shapes(targets: Sequence[float]) -> dict[float, str]:
+    """Return the shape of the marks of each target."""
+    return {target: _TARGET_SHAPES[number % len(_TARGET_SHAPES)] for number, target in enumerate(targets)}
 
 
 def scale_of(styles: Mapping[str, Any]) -> alt.Scale:
@@ -92,7 +90,13 @@ def finish(chart: ChartType) -> ChartType:
     styled: ChartType = (
         chart.configure(background="white", font="sans-serif", padding=10)
         .configure_view(stroke="#bbbbbb")
-        .configure_axis(gridColor="#e6e6e6", labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
+        .configure_axis(
+            gridColor="#e6e6e6",
+            labelFontSize=11,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelFlush=False,
+        )
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start")
         .configure_header(labelFontSize=12, titleFontSize=12)
         .configure_legend(labelFontSize=12, titleFontSize=12, labelLimit=320, symbolSize=70)

@@ -10,7 +10,7 @@ from trust_cache.base.text_tables import percent, whole_percent
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point
-from trust_cache.figures.chart_style import BLACK, GREY, inline, scale_of, shapes_of
+from trust_cache.figures.chart_style import BLACK, GREY, inline, scale_of, target_shapes
 from trust_cache.figures.curves import operating_curve
 from trust_cache.figures.figure import (
     WIDE,
@@ -21,6 +21,7 @@ from trust_cache.figures.figure import (
     configuration_styles,
     percent_axis,
     rows_of,
+    target_legend,
 )
 
 _LOWEST_RECALL = 0.8  # of the axis: no programme would operate below; the data continue
@@ -50,7 +51,8 @@ def recall_figure(evidence: Evidence) -> Figure:
             .encode(x=x, y=y, **configuration_styles(names, legend=legend))
         )
         targets = _target_rules(evidence.certification.settings.targets, x)
-        return alt.layer(*targets, lines, *_points(points, names, x, y)).properties(width=WIDE, height=320)
+        marks = _points(points, names, x, y, legend=legend)
+        return alt.layer(*targets, lines, *marks).properties(width=WIDE, height=320)
 
     certified = points.filter(pl.col("certified"))
     return Figure(
@@ -58,8 +60,8 @@ def recall_figure(evidence: Evidence) -> Figure:
         title="Dismissal against recall",
         reading="Each line shows the largest share of evaluation cases that a threshold could dismiss at each"
         " recall; higher is better. Marks are the points whose thresholds were chosen on the search"
-        " subset: filled if certified, hollow if not. A mark to the left of its target's"
-        " dashed line missed the target.",
+        " subset, their shapes the targets: filled if certified, hollow if not. A mark to the left of its"
+        " target's dashed line missed the target.",
         alternative=f"Line chart of dismissal against recall for {len(names)} configurations;"
         f" {certified.height} of {points.height} points are certified"
         + "".join(
@@ -71,7 +73,7 @@ def recall_figure(evidence: Evidence) -> Figure:
         panels=(Panel("", draw(legend=False)),),
         paper=lambda: draw(legend=True),
         data=_data(curves.drop("false_positive_rate"), points),
-        legend=configuration_legend(names),
+        legend=(*configuration_legend(names), *target_legend(evidence.certification.settings.targets)),
     )
 
 
@@ -95,7 +97,7 @@ def roc_figure(evidence: Evidence) -> Figure:
             region.mark_rect(color=GREY, opacity=0.22).encode(y=alt.Y("low:Q"), y2="high:Q"),
             chance.mark_line(strokeDash=[4, 4], strokeWidth=1, color=GREY).encode(x="x:Q", y="y:Q"),
             lines,
-            *_points(points, names, x, y),
+            *_points(points, names, x, y, legend=legend),
         ).properties(width=440, height=400)
 
     areas = {name_of(p.configuration): p.auroc_case for p in evidence.certification.points}
@@ -111,7 +113,7 @@ def roc_figure(evidence: Evidence) -> Figure:
         panels=(Panel("", draw(legend=False)),),
         paper=lambda: draw(legend=True),
         data=_data(curves.drop("dismissed", "positives_dismissed", "dismissal"), points),
-        legend=configuration_legend(names),
+        legend=(*configuration_legend(names), *target_legend(evidence.certification.settings.targets)),
     )
 
 
@@ -122,6 +124,7 @@ def point_rows(evidence: Evidence) -> pl.DataFrame:
             {name: getattr(point, name) for name in _SHOWN}
             | {
                 "configuration": name_of(point.configuration),
+                "target_text": whole_percent(point.target),
                 "certified": point.certified,
                 "false_positive_rate": 1.0
                 - (point.dismissed - point.positives_dismissed) / max(_complete_negatives(point), 1),
@@ -152,7 +155,9 @@ def _data(curves: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows_of(curves, kind="curve"), rows_of(marks, kind="certified point")])
 
 
-def _points(points: pl.DataFrame, names: Sequence[str], x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _points(
+    points: pl.DataFrame, names: Sequence[str], x: alt.X, y: alt.Y, *, legend: bool
+) -> list[alt.Chart]:
     tooltip = [
         alt.Tooltip("configuration:N", title="configuration"),
         alt.Tooltip("target:Q", format="~%", title="target"),
@@ -163,7 +168,9 @@ def _points(points: pl.DataFrame, names: Sequence[str], x: alt.X, y: alt.Y) -> l
         alt.Tooltip("status:N", title="status"),
     ]
     color = configuration_styles(names, legend=False)["color"]
-    shape = alt.Shape("configuration:N", scale=scale_of(shapes_of(names)), legend=None)
+    shapes = {whole_percent(target): shape for target, shape in target_shapes(_targets(points)).items()}
+    shown = alt.Legend(orient="bottom", title="target") if legend else None
+    shape = alt.Shape("target_text:N", scale=scale_of(shapes), legend=shown)
     marks = []
     for certified in (True, False):
         rows = points.filter(pl.col("certified") == certified)
@@ -173,6 +180,10 @@ def _points(points: pl.DataFrame, names: Sequence[str], x: alt.X, y: alt.Y) -> l
             )
             marks.append(chart.encode(x=x, y=y, color=color, shape=shape, tooltip=tooltip))
     return marks
+
+
+def _targets(points: pl.DataFrame) -> list[float]:
+    return points["target"].unique(maintain_order=True).to_list()
 
 
 def _target_rules(targets: Sequence[float], x: alt.X) -> list[alt.Chart]:

@@ -10,7 +10,9 @@ import altair as alt
 import polars as pl
 
 from trust_cache.base.files import write_file
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.figures.chart_style import (
+    BLACK,
     colours_of,
     dashes_of,
     finish,
@@ -19,6 +21,7 @@ from trust_cache.figures.chart_style import (
     require_chart_name,
     scale_of,
     spec_of,
+    target_shapes,
     with_rows,
 )
 
@@ -27,6 +30,14 @@ _LONGEST_LABEL = 170  # points of a name on an axis; the full name is in the tab
 _COLUMNS_ON_PAPER = 2
 _LEGEND_ENTRY = 130  # points of width
 _NOTE_WIDTH = 110  # characters
+_GLYPHS = {
+    "circle": "M9,5a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
+    "square": "M9.5,1.5h7v7h-7Z",
+    "triangle-up": "M13,1L17.5,9h-9Z",
+    "diamond": "M13,0L17,5L13,10L9,5Z",
+    "cross": "M11.5,1h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5Z",
+    "triangle-down": "M13,9L17.5,1h-9Z",
+}
 
 View = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -39,6 +50,12 @@ class LegendEntry:
     colour: str
     dash: tuple[int, ...] = (1, 0)
     line: bool = True  # a line, or a filled patch
+    shape: str | None = None  # of a mark, instead of both
+
+    @property
+    def glyph(self) -> str:
+        """The path of the shape in a box of 26 x 10."""
+        return _GLYPHS[self.shape or "circle"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,14 @@ def configuration_legend(names: Sequence[str]) -> tuple[LegendEntry, ...]:
         return ()
     colours, dashes = colours_of(names), dashes_of(names)
     return tuple(LegendEntry(name, colours[name], tuple(dashes[name])) for name in names)
+
+
+def target_legend(targets: Sequence[float]) -> tuple[LegendEntry, ...]:
+    """Return the page's legend of the marks: one shape per target."""
+    return tuple(
+        LegendEntry(f"target {whole_percent(target)}", BLACK, shape=shape)
+        for target, shape in target_shapes(targets).items()
+    )
 
 
 def percent_axis(**settings: Any) -> alt.Axis:
@@ -139,12 +164,17 @@ def _side_by_side(figure: Figure) -> alt.TopLevelMixin:
 
 def _legend_strip(legend: Sequence[LegendEntry]) -> View:
     rows = pl.DataFrame(
-        [{"place": place, "name": entry.name, "colour": entry.colour} for place, entry in enumerate(legend)]
+        [
+            {"place": place, "name": entry.name, "colour": entry.colour, "shape": entry.shape or "square"}
+            for place, entry in enumerate(legend)
+        ]
     )
     x = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[0, len(legend)], nice=False))
     base = alt.Chart(inline(rows)).encode(x=x)
     return alt.layer(
-        base.mark_square(size=130, opacity=0.75).encode(color=alt.Color("colour:N", scale=None)),
+        base.mark_point(filled=True, size=130, opacity=0.75).encode(
+            color=alt.Color("colour:N", scale=None), shape=alt.Shape("shape:N", scale=None)
+        ),
         base.mark_text(align="left", dx=12, fontSize=12).encode(text="name:N"),
         view=alt.ViewConfig(stroke=None),
     ).properties(width=_LEGEND_ENTRY * len(legend), height=16)

@@ -5,7 +5,7 @@ import polars as pl
 
 from trust_cache.base.text_tables import confidence, percent, whole_percent
 from trust_cache.certificate.evidence import Evidence
-from trust_cache.certificate.point_tables import name_of
+from trust_cache.certificate.point_tables import column_name, name_of
 from trust_cache.figures.chart_style import BLACK, BLUE, GREY, ORANGE, inline, scale_of
 from trust_cache.figures.curve_figures import point_rows
 from trust_cache.figures.figure import NARROW, WIDE, Figure, Panel, View, legend_of, name_axis, percent_axis
@@ -91,23 +91,31 @@ def subgroup_figure(evidence: Evidence) -> Figure | None:
     )
     leading = evidence.configurations[evidence.leading]
     shown = data.filter(pl.col("configuration") == leading)
-    groups = shown["group"].n_unique()
-    largest = shown.group_by("group").agg(pl.col("cases").first()).top_k(_MOST_GROUPS, by="cases")["group"]
-    shown = shown.filter(pl.col("group").is_in(largest.to_list()))
+    rank = pl.col("cases").rank("ordinal", descending=True).over("column", "target")
+    largest = shown.filter(rank <= _MOST_GROUPS)
+    few = ""
+    if largest.height < shown.height:
+        few = f" The {_MOST_GROUPS} largest groups of {shown['group'].n_unique()} are shown."
+    shown = largest
+    columns = [column_name(name) for name in shown["column"].unique(maintain_order=True)]
     panels = [
-        Panel(f"target {whole_percent(target)}", _forest(rows))
-        for (target,), rows in shown.group_by("target", maintain_order=True)
+        Panel(
+            f"{column_name(column)}, target {whole_percent(target)}"
+            if columns[1:]
+            else f"target {whole_percent(target)}",
+            _forest(rows),
+        )
+        for (column, target), rows in shown.group_by("column", "target", maintain_order=True)
     ]
-    few = f" The {_MOST_GROUPS} largest of {groups} groups are shown." if groups > _MOST_GROUPS else ""
     level = confidence(evidence.terms.delta)
     return Figure(
         key="subgroups",
-        title=f"Bounds by {found[0].column}",
+        title=f"Bounds by {' and '.join(columns)}",
         reading=f"The same threshold ({leading}) on the evaluation cases of each group. The dot is the"
         f" observed cancer rate among the dismissed, the bar ends at its {level} bound, the thin line at the"
         " bound corrected for all comparisons. A small group has a long bar because there are few"
         " cases, not because it is at higher risk." + few,
-        alternative=f"Forest plot of the {level} bounds by {found[0].column}: "
+        alternative=f"Forest plot of the {level} bounds by {' and '.join(columns)}: "
         + "; ".join(
             f"{row['group']} at {whole_percent(row['target'])} at most {percent(row['bound'])}"
             for row in shown.iter_rows(named=True)

@@ -1,5 +1,6 @@
 """A head as a scikit-learn estimator: the rows of X take the place of a cache."""
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -29,14 +30,16 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     configuration : a preset's name: ce, ce-brier, ce-focal, fixed-tau or closed-loop.
+    positive : the label of cancer. None: `classes_[1]`, and `dismiss` refuses unless labels are 0 and 1 or
+        booleans: of words, the alphabetically last would be cancer ("normal", not "cancer").
     lambda_brier .. clip : settings of a head (`HeadSettings`); None keeps the configuration's.
     epochs, batch_positives, batch_negatives : the training's.
     calibration_share : of the patients, set aside for tau where the configuration has a closed loop.
     random_state : the seed of the calibration part, the initial weights, batches and masks.
     trainer : what trains the head; None is the compiled trainer.
 
-    After `fit`: `classes_`, `tau_` (None where the configuration has none), `parameters_` (the head),
-    `calibration_` (row numbers set aside).
+    After `fit`: `classes_`, `positive_` (the label that the head scores), `tau_` (None where the
+    configuration has none), `parameters_` (the head), `calibration_` (row numbers set aside).
 
     Rows are normalised one by one (LayerNorm) and kept as float16, as in a cache. LayerNorm does not depend
     on the scale of a row, so each row is first divided by its largest magnitude: no X overflows, and features
@@ -50,6 +53,7 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         configuration: str = "closed-loop",
         *,
+        positive: object = None,
         lambda_brier: float | None = None,
         lambda_focal: float | None = None,
         focal_gamma: float | None = None,
@@ -69,6 +73,7 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trainer: Trainer | None = None,
     ) -> None:
         self.configuration = configuration
+        self.positive = positive
         self.lambda_brier = lambda_brier
         self.lambda_focal = lambda_focal
         self.focal_gamma = focal_gamma
@@ -114,9 +119,11 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        self.classes_, positive = np.unique(labels, return_inverse=True)
+        self.classes_ = np.unique(labels)
         if self.classes_.size < 2:  # noqa: PLR2004
             raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
+        self.positive_ = self._positive_label()
+        positive = (labels == self.positive_).astype(np.int64)
         settings, state = self._head_settings(), self.random_state
         if not isinstance(state, int | np.integer):
             state = check_random_state(state).randint(_LARGEST_SEED)
@@ -124,29 +131,33 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cases = _numbers("groups", groups, positive.size)
         self.calibration_ = self._calibration(settings, positive, cases, _patients(patients, cases), seed)
         fitted = np.setdiff1d(np.arange(positive.size), self.calibration_)
-        images = FoldImages(positive.astype(np.int64), fitted, self.calibration_)
+        images = FoldImages(positive, fitted, self.calibration_)
         training = TrainingSettings(self.epochs, self.batch_positives, self.batch_negatives)
         rows = _rows(features)
         job = FoldJob(rows, images, [settings], training, Draws(seed, 0))
         self.parameters_ = train_fold(job, self.trainer or COMPILED).parameters
         self.tau_ = self._final_tau(settings, rows, positive)
+        if self.tau_ == 0:
+            self._warn_of_zero(settings)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the logit of classes_[1]."""
         scores = self._scores(X)
         with np.errstate(divide="ignore"):  # a score of 0 or 1 has an infinite logit
-            return np.asarray(np.log(scores) - np.log1p(-scores))
+            logits = np.log(scores) - np.log1p(-scores)
+        return np.asarray(logits if self._last_is_positive else -logits)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Return the scores of both classes; that of classes_[1] is the head's."""
+        """Return the scores of both classes, as `classes_` has them; that of `positive_` is the head's."""
         scores = self._scores(X)
-        return np.column_stack([1.0 - scores, scores])
+        pair = (1.0 - scores, scores) if self._last_is_positive else (scores, 1.0 - scores)
+        return np.column_stack(pair)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """Return classes_[1] where the score is above 0.5; `dismiss` uses the threshold instead."""
+        """Return `positive_` where the score is above 0.5; `dismiss` uses the threshold instead."""
         above = self._scores(X) > 0.5  # noqa: PLR2004
-        return np.asarray(self.classes_[above.astype(np.intp)])
+        return np.asarray(self.classes_[(above == self._last_is_positive).astype(np.intp)])
 
     def dismiss(self, X: ArrayLike) -> NDArray[np.bool_]:  # noqa: N803
         """Mark the rows to dismiss: score < tau_.
@@ -154,6 +165,13 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tau_ is from training and carries no certificate: certify scores of cases that were not in it.
         """
         scores = self._scores(X)
+        if self.positive is None and not _are_zero_and_one(self.classes_):
+            first, last = self.classes_.tolist()
+            raise InputError(
+                f"dismiss: expected labels 0 and 1 or booleans, or `positive` that says which of {first!r}"
+                f" and {last!r} is cancer, found none; the head was trained as if it were {last!r}. Set"
+                f" positive={first!r} or positive={last!r} and fit again"
+            )
         if self.tau_ is None:
             raise InputError(
                 f"dismiss: the configuration {self.configuration!r} has no tau; choose fixed-tau or"
@@ -166,6 +184,37 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = validate_data(self, X, dtype=(np.float64, np.float32), order="C", reset=False)
         rows = _rows(features)
         return np.asarray(score_rows(rows, np.arange(rows.images), self.parameters_)[0])
+
+    @property
+    def _last_is_positive(self) -> bool:
+        return bool(self.classes_[1] == self.positive_)
+
+    def _positive_label(self) -> object:
+        """Return the label of cancer as `classes_` has it."""
+        if self.positive is None:
+            return self.classes_[1]
+        found = [label for label in self.classes_ if label == self.positive]
+        if not found:
+            expected = " or ".join(map(repr, self.classes_.tolist()))
+            raise InputError(f"positive: expected a label of y ({expected}), found {self.positive!r}")
+        return found[0]
+
+    def _warn_of_zero(self, settings: HeadSettings) -> None:
+        """Warn that `dismiss` will mark no row."""
+        rows = self.calibration_.size
+        reason = (
+            f"no threshold keeps the bound on the cancer rate of the dismissed at or below"
+            f" {settings.loop_level:g} on the {rows} calibration rows"
+            if settings.closed_loop and rows
+            else "no rows could be set aside for the closed loop"
+            if settings.closed_loop
+            else "tau is set to 0"
+        )
+        warnings.warn(
+            f"tau_ is 0: nothing will be dismissed ({reason}). More rows, a larger calibration_share or a"
+            " higher loop_level may help",
+            stacklevel=3,
+        )
 
     def _head_settings(self) -> HeadSettings:
         if self.configuration not in presets():
@@ -209,6 +258,10 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return closed_loop_threshold(
             scores, positive[self.calibration_], settings.loop_level, settings.loop_delta
         )
+
+
+def _are_zero_and_one(classes: NDArray[Any]) -> bool:
+    return bool(classes.dtype.kind in "biuf" and classes.astype(float).tolist() == [0.0, 1.0])
 
 
 def _rows(features: NDArray[np.floating[Any]]) -> FeatureRows:

@@ -3,22 +3,23 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_current, refuse_unknown, write_folder
+from trust_cache.base.files import refuse_current, refuse_existing, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
-from trust_cache.heads.training_data import FitSettings, Preparation, prepare
+from trust_cache.heads.training_data import Preparation, fit_settings, prepare
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,7 +47,6 @@ class Run:
     warnings: tuple[str, ...]
     seconds: dict[str, float]
     resumed_folds: int
-    kept: Path | None  # where an earlier run in this place went
 
 
 def fit_heads(
@@ -55,6 +55,12 @@ def fit_heads(
     *,
     configurations: Mapping[str, HeadSettings] | None = None,
     epochs: int = 20,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    batch_positives: int = 20,
+    batch_negatives: int = 60,
+    dropout: float = 0.3,
     seed: int = 0,
     views: int | None = None,
     folds: Path | str | None = None,
@@ -69,16 +75,18 @@ def fit_heads(
 ) -> Run:
     """Train the configurations over five folds and write the run folder.
 
-    The same seed gives the same scores, byte for byte, on any number of threads. `resume` continues an
-    interrupted run fold by fold; an existing folder is an error without it or `overwrite`. `on_shard` gets
-    the shards loaded and their number, then `on_epoch` a report of each epoch.
+    `lr`, `weight_decay` and `clip` replace those of every configuration. The same seed gives the same scores,
+    byte for byte, on any number of threads. `resume` continues an interrupted run fold by fold; an existing
+    folder is an error without it or `overwrite`. `on_shard` gets the shards loaded and their number, then
+    `on_epoch` a report of each epoch.
     """
-    settings = FitSettings(
-        dict(configurations or presets()), TrainingSettings(epochs=epochs), seed, repeats, views
-    )
-    out, begin = Path(out), time.perf_counter()
+    settings = fit_settings(
+        configurations or presets(), epochs=epochs, lr=lr, weight_decay=weight_decay,
+        clip=clip, batch_positives=batch_positives, batch_negatives=batch_negatives, dropout=dropout,
+        seed=seed, views=views, repeats=repeats,
+    )  # fmt: skip
+    out, threads, begin = Path(out), count_threads(threads), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite)
-    threads = count_threads(threads)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     work = prepare(opened, settings, None if folds is None else Path(folds))
     if resume:
@@ -96,10 +104,11 @@ def fit_heads(
         _LOG.info("trained %d heads in %.1f s on %d threads", work.heads, trained - loaded, threads)
         seconds = {"load": loaded - begin, "train": trained - loaded}
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
-        kept = write_folder(out, run_files(work, partial, how), own=OWN, keep=not overwrite)
+        work = replace(work, warnings=(*work.warnings, *stuck_warnings(work, partial)))
+        write_folder(out, run_files(work, partial, how), own=OWN, keep=False)
         partial.discard()
     seconds["write"] = time.perf_counter() - trained
-    return Run(out, work.warnings, seconds, resumed, kept)
+    return Run(out, work.warnings, seconds, resumed)
 
 
 def open_place(out: Path, *, resume: bool, overwrite: bool, own: Collection[str] = OWN) -> PartialRun:
@@ -108,16 +117,18 @@ def open_place(out: Path, *, resume: bool, overwrite: bool, own: Collection[str]
     partial = PartialRun(out)
     if resume and overwrite:
         raise InputError("expected --resume or --overwrite, found both")
-    if overwrite:
-        refuse_unknown(out, own=own)
-    elif resume and partial.exists:
-        pass  # a finished run in this place is kept under a number
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if resume and partial.exists:
+        refuse_unknown(
+            out, own=own
+        )  # a finished run in this place is replaced, as the start of this one asked
+    elif resume and out.exists() and any(out.iterdir()):
         raise InputError(
-            f"{out}: exists already; choose another --out, or replace it with --overwrite"
-            + ("; it is complete, there is nothing to resume" if resume else "")
+            f"{out}: is complete, there is nothing to resume; choose another --out, or replace it with"
+            " --overwrite"
         )
-    elif partial.exists:
+    else:
+        refuse_existing(out, own=own, overwrite=overwrite)
+    if partial.exists and not resume and not overwrite:
         raise InputError(
             f"{out}: an interrupted run is kept in {partial.folder.name}; continue it with --resume,"
             " or start over with --overwrite"
@@ -163,6 +174,23 @@ def train_missing(
         work, rows, heads, missing, keep, scored=scored, trainer=trainer, threads=threads, on_epoch=report
     )
     return resumed
+
+
+def stuck_warnings(work: Preparation, partial: PartialRun) -> list[str]:
+    """Warn of closed loops whose tau was 0 in every epoch of some folds: they dismissed nothing there."""
+    repeats = range(work.settings.repeats)
+    taus = [partial.read(repeat, fold).trained.taus for repeat in repeats for fold in work.fold_names]
+    warnings = []
+    for position, (name, head) in enumerate(work.settings.configurations.items()):
+        stuck = sum(not np.any(found[:, position] > 0) for found in taus) if head.closed_loop else 0
+        if stuck:
+            folds = f"{stuck} of {len(taus)} fold{'s' if len(taus) > 1 else ''}"
+            warnings.append(
+                f"{name}: tau stayed at 0 in {folds}: no threshold kept the bound of the calibration images"
+                f" at or below {head.loop_level:g}, so the loop dismissed nothing there; more images"
+                " or a higher loop_level may help"
+            )
+    return warnings
 
 
 def run_files(

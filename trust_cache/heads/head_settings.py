@@ -86,6 +86,21 @@ class TrainingSettings(Document, frozen=True):
         if not 0 <= self.dropped_of_256 < DRAWS:
             raise InputError(f"dropped_of_256: expected 0 to {DRAWS - 1}, found {self.dropped_of_256}")
 
+    @classmethod
+    def with_dropout(
+        cls, dropout: float, *, epochs: int, batch_positives: int, batch_negatives: int
+    ) -> "TrainingSettings":
+        """Return settings with a dropout share, rounded to the nearest of 256 steps."""
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout: expected 0 or more and below 1, found {dropout}")
+        dropped = min(round(DRAWS * dropout), DRAWS - 1)
+        return cls(
+            epochs=epochs,
+            batch_positives=batch_positives,
+            batch_negatives=batch_negatives,
+            dropped_of_256=dropped,
+        )
+
     @property
     def batch(self) -> int:
         """The rows of a batch."""
@@ -136,6 +151,14 @@ def head_settings(values: Mapping[str, Any], base: HeadSettings | None = None) -
             hint = did_you_mean(name, SETTING_NAMES)
             raise InputError(f"unknown setting {name!r}; known: {', '.join(SETTING_NAMES)}{hint}")
     return HeadSettings(**{**(msgspec.structs.asdict(base) if base else {}), **values})
+
+
+def change_settings(
+    configurations: Mapping[str, HeadSettings], **values: float | None
+) -> dict[str, HeadSettings]:
+    """Return the configurations, each with the values that are not None in place of its own."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return {name: head_settings(given, base) for name, base in configurations.items()}
 
 
 def _number(name: str, value: object) -> float:

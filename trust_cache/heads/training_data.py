@@ -23,7 +23,7 @@ from trust_cache.heads.folds import (
     read_final,
     read_folds,
 )
-from trust_cache.heads.head_settings import DRAWS, HeadSettings, TrainingSettings
+from trust_cache.heads.head_settings import DRAWS, HeadSettings, TrainingSettings, change_settings
 from trust_cache.heads.run_folder import SCHEMA, RecordedTraining, RunIdentity, labels_sha256
 from trust_cache.manifest.cases import Cases, case_maxima, count_incomplete, find_cases
 from trust_cache.statistics.bounds import smallest_samples
@@ -47,6 +47,28 @@ class FitSettings:
         for name, value, least in (("repeats", self.repeats, 1), ("views", self.views, 0)):
             if value is not None and value < least:
                 raise InputError(f"{name}: expected {least} or more, found {value}")
+
+
+def fit_settings(
+    configurations: Mapping[str, HeadSettings],
+    *,
+    epochs: int,
+    lr: float | None,
+    weight_decay: float | None,
+    clip: float | None,
+    batch_positives: int,
+    batch_negatives: int,
+    dropout: float,
+    seed: int,
+    views: int | None,
+    repeats: int = 1,
+) -> FitSettings:
+    """Return the settings of a run; `lr`, `weight_decay` and `clip` replace those of every configuration."""
+    chosen = change_settings(configurations, lr=lr, weight_decay=weight_decay, clip=clip)
+    training = TrainingSettings.with_dropout(
+        dropout, epochs=epochs, batch_positives=batch_positives, batch_negatives=batch_negatives
+    )
+    return FitSettings(chosen, training, seed, repeats, views)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from trust_cache.images.image_failures import (
     warnings_bytes,
 )
 from trust_cache.manifest.cases import WARNING
-from trust_cache.manifest.manifest_file import Manifest, manifest_bytes
+from trust_cache.manifest.manifest_file import Manifest, manifest_bytes, read_manifest
 
 MANIFEST, PICTURES, RECORD = "manifest.csv", "pictures.csv", "preprocess.json"
 SCHEMA = 1
@@ -200,6 +200,13 @@ def read_unchanged(place: str, record: PictureRecord, name: str) -> bytes:
             f" {RECORD}); run preprocess again, which writes it again"
         )
     return content
+
+
+def pictures_of(folder: str) -> dict[str, str]:
+    """Return the places of a folder's pictures by image id, in the order of the ids."""
+    table = read_manifest(join(folder, MANIFEST)).table.drop_nulls("path").sort("image_id")
+    names = table.select("image_id", "path").iter_rows()
+    return {image_id: join(folder, name) for image_id, name in names}
 
 
 def expected_pictures(manifest: Path | str) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ from trust_cache.base.files import write_file
 from trust_cache.base.text_tables import confidence, percent, whole_percent
 from trust_cache.certificate.cautions import exactness
 from trust_cache.certificate.evidence import Evidence
-from trust_cache.certificate.point_tables import all_tables, name_of
+from trust_cache.certificate.point_tables import all_tables, name_of, next_steps
 from trust_cache.certificate.points import Point
 from trust_cache.figures.chart_style import render_spec
 from trust_cache.figures.figure import Figure, styled_spec
@@ -31,6 +31,7 @@ from trust_cache.report.page_studies import PageStudy
 from trust_cache.report.page_tables import reasons_of, show_table
 from trust_cache.report.provenance import commands, provenance
 from trust_cache.report.report import Report
+from trust_cache.statistics.rules import RULES
 
 SIMULATED = "simulated"  # the encoder in the fingerprint of synthetic cohorts
 RANDOM = "random"  # starts the identity of random weights
@@ -72,6 +73,7 @@ def render_page(report: Report) -> str:
             ("provenance", "Provenance"),
         ],
         "notices": [text for evidence in report.evidences for text in _notices(evidence)],
+        "title": report.title or shown["name"],
         "main": shown,
         "others": further,
         "studies": studies,
@@ -105,6 +107,8 @@ def _evidence(
         "sentences": [_sentence(point) for point in evidence.points_of(evidence.leading)],
         "targets": [whole_percent(target) for target in certification.settings.targets],
         "verdicts": _verdicts(evidence),
+        "advice": [with_code(text) for text in next_steps(certification)],
+        "rule": with_code(_rule_words(certification.settings.rule)),
         "warnings": [with_code(text) for text in certification.warnings],
         "limits": [with_code(text) for text in certification.limits],
         "exactness": with_code(exactness(evidence.kind)),
@@ -115,6 +119,11 @@ def _evidence(
             for key, table in all_tables(certification).items()
         ],
     }
+
+
+def _rule_words(rule: str) -> str:
+    """Say how the thresholds were chosen."""
+    return f"Thresholds were chosen on the search subset by the rule `{rule}`: {RULES[rule].promise}."
 
 
 def _notices(evidence: Evidence) -> list[str]:
@@ -194,7 +203,7 @@ def _verdicts(evidence: Evidence) -> list[dict[str, Any]]:
                     "link": download(
                         f"{stems[name]}@{point.target!r}.json",
                         evidence.certificates[point.configuration, point.target],
-                        "certificate",
+                        "certificate" if point.certified else "counts",
                     ),
                 }
                 for point in evidence.points_of(index)

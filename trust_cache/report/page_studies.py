@@ -10,8 +10,9 @@ from trust_cache.figures.figure import Figure
 from trust_cache.figures.sweep_figures import sweep_figure
 from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison, sentences
 from trust_cache.studies.compare.compare_tables import all_tables
+from trust_cache.studies.rivals.rivals_folder import read_rivals
 from trust_cache.studies.sweep.sweep_choice import verify_winners
-from trust_cache.studies.sweep.sweep_folder import WinnerRecord
+from trust_cache.studies.sweep.sweep_folder import WinnerRecord, setting_words
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,33 @@ def comparison_study(folder: Path) -> PageStudy:
     )
 
 
+def rivals_study(folder: Path) -> PageStudy:
+    """Show a rivals folder on the page."""
+    found = read_rivals(folder)
+    return PageStudy(
+        key="rivals",
+        heading="Rivals",
+        sentences=tuple(f"{rule}: {promise}." for rule, promise in found.promises.items()),
+        figures=(found.figure(),),
+        tables=(found.table(),),
+        notes=(*found.warnings, *found.limits),
+    )
+
+
 def sweep_study(folder: Path) -> PageStudy:
     """Show a sweep folder on the page; its winners are recomputed first."""
     sweep = verify_winners(folder)
     figure = sweep_figure(sweep.document.axes, sweep.results, sweep.fold_results)
-    winners = sweep.winners
+    winners, axes = sweep.winners, list(sweep.document.axes)
     return PageStudy(
         key="sweep",
         heading="Sweep",
-        sentences=tuple(_sentence(winner, list(sweep.document.axes)) for winner in winners.values()),
+        sentences=tuple(_sentence(winner, axes) for winner in winners.values()),
         figures=() if figure is None else (figure,),
-        tables=(_table(winners),) if winners else (),
+        tables=(_table(winners, axes),) if winners else (),
         notes=sweep.document.warnings or (),
         reasons={
-            (winner.setting, whole_percent(target)): winner.point.reason
+            (setting_words(winner, axes), whole_percent(target)): winner.point.reason
             for target, winner in winners.items()
             if winner.point.reason is not None
         },
@@ -62,7 +76,6 @@ def sweep_study(folder: Path) -> PageStudy:
 
 def _sentence(winner: WinnerRecord, axes: Sequence[str]) -> str:
     point = winner.point
-    values = ", ".join(f"{axis} {_text(getattr(winner.values, axis))}" for axis in axes)
     result = (
         f"{percent(point.dismissal)} dismissed on evaluation, at most {percent(point.bound)} with cancer"
         f" ({percent(point.bound_corrected)} corrected for the {point.compared} points compared):"
@@ -71,19 +84,19 @@ def _sentence(winner: WinnerRecord, axes: Sequence[str]) -> str:
         else f"{NOT_AVAILABLE}: {point.reason}"
     )
     return (
-        f"At the {whole_percent(point.target)} target, {winner.setting} ({values}) had the largest search"
+        f"At the {whole_percent(point.target)} target, {setting_words(winner, axes)} had the largest search"
         f" dismissal ({percent(winner.search_dismissal)}). Its one certification: {result}."
     )
 
 
-def _table(winners: Mapping[float, WinnerRecord]) -> Table:
+def _table(winners: Mapping[float, WinnerRecord], axes: Sequence[str]) -> Table:
     header = (
         "Setting", "Target", "Search dismissal", "Dismissed", "Positives dismissed", "Dismissal", BOUND,
         BOUND_CORRECTED, "Status",
     )  # fmt: skip
     rows = tuple(
         (
-            winner.setting,
+            setting_words(winner, axes),
             whole_percent(target),
             percent(winner.search_dismissal),
             f"{point.dismissed:,} of {point.cases:,}",
@@ -98,7 +111,3 @@ def _table(winners: Mapping[float, WinnerRecord]) -> Table:
         for point in (winner.point,)
     )
     return Table("Winners, chosen on search and certified once on evaluation", header, rows)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)

@@ -13,6 +13,8 @@ from trust_cache.certificate.attempts import describe_attempts
 from trust_cache.certificate.certification import Certification, Composition
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
+from trust_cache.certificate.score_table import COLUMNS
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
 from trust_cache.heads.run_folder import RunFolder, RunRecord
 from trust_cache.manifest.data_terms import describe_terms
 from trust_cache.manifest.protocol import PAPER
@@ -109,6 +111,7 @@ def _training(evidence: Evidence) -> list[str]:
     options = {
         "--configurations": ",".join(record.configurations),
         "--epochs": record.training.epochs,
+        **_training_options(record),
         "--seed": record.seed,
         "--views": record.views,
         "--repeats": record.repeats,
@@ -116,6 +119,24 @@ def _training(evidence: Evidence) -> list[str]:
     for name, value in options.items():
         words += [name, str(value)] if value or name == "--seed" else []
     return [shlex.join(words)]
+
+
+def _training_options(record: RunRecord) -> dict[str, object]:
+    """Return the settings that differ from the defaults of fit-heads and are the same in all heads."""
+    standard = TrainingSettings()
+    options: dict[str, object] = {
+        f"--{name.replace('_', '-')}": getattr(record.training, name)
+        for name in ("batch_positives", "batch_negatives")
+        if getattr(record.training, name) != getattr(standard, name)
+    }
+    if record.training.dropped_of_256 != standard.dropped_of_256:
+        options["--dropout"] = record.training.dropout
+    for name in ("lr", "weight_decay", "clip"):
+        found = {getattr(head, name) for head in record.configurations.values()}
+        usual = {getattr(presets().get(key, HeadSettings()), name) for key in record.configurations}
+        if found != usual and len(found) == 1:
+            options[f"--{name.replace('_', '-')}"] = repr(*found)
+    return options
 
 
 def _certifying(evidence: Evidence, out: Path) -> str:
@@ -126,8 +147,11 @@ def _certifying(evidence: Evidence, out: Path) -> str:
     words += ["--delta", repr(settings.delta), "--rule", settings.rule, "--seed", str(settings.seed)]
     if not split.origin.startswith("seed "):
         words += ["--split", split.origin]
+    for column in settings.by:
+        words += ["--by", column]
+    named = settings.columns
     options = {
-        "--by": settings.by,
+        **{f"--{name}": value for name, value in vars(named).items() if value != getattr(COLUMNS, name)},
         "--prevalence": settings.prevalence,
         "--limit": settings.limit,
         "--protocol": None if settings.protocol == PAPER else settings.protocol.name,

@@ -83,10 +83,12 @@ class OmissionRule:
         found = self.find(scores, labels, level, delta)
         if found.tau is not None:
             return Choice(found.tau, found.needed, None)
-        if found.dismissed:
+        if found.dismissed >= found.needed:
             seen = f"{found.positives_dismissed} of {found.dismissed} positive"
         elif scores.size < found.needed:
             seen = f"found {scores.size}"
+        elif found.dismissed:
+            seen = f"the largest number that its search looks at here is {found.dismissed}"
         else:
             seen = "equal scores leave fewer"
         return Choice(None, found.needed, f"needs {found.needed} dismissed, {seen}")
@@ -223,7 +225,7 @@ def guaranteed_risk(scores: ArrayLike, labels: ArrayLike, level: float, delta: f
             high, best = middle, OmissionThreshold(tau, n, k, needed, looks)
         else:
             low = middle
-            seen = (n, k) if n >= needed else seen
+            seen = max(seen, (n, k))  # with too few dismissed, the reason names the largest look
     return best or OmissionThreshold(None, *seen, needed, looks)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file, write_folder
@@ -21,17 +20,23 @@ from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import as_document, render
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import check_scores, read_scores
+from trust_cache.certificate.score_table import COLUMNS, check_scores, read_scores
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fit import OnEpoch, open_place, run_files, train_missing
+from trust_cache.heads.fit import OnEpoch, open_place, run_files, stuck_warnings, train_missing
 from trust_cache.heads.fold_training import PartialRun, lock_beside
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
 from trust_cache.heads.run_folder import OWN as RUN_OWN
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
-from trust_cache.heads.training_data import FitSettings, Preparation, feature_warnings, prepare_final
-from trust_cache.manifest.cases import PATIENT, Cases, find_cases
+from trust_cache.heads.training_data import (
+    FitSettings,
+    Preparation,
+    feature_warnings,
+    fit_settings,
+    prepare_final,
+)
+from trust_cache.manifest.cases import find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -55,7 +60,6 @@ class External:
     warnings: tuple[str, ...]
     seconds: dict[str, float]
     resumed: bool
-    kept: Path | None  # where an earlier run in this place went
 
     @property
     def certified(self) -> Path:
@@ -76,6 +80,12 @@ def evaluate_externally(
     *,
     configurations: Mapping[str, HeadSettings] | None = None,
     epochs: int = 20,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    batch_positives: int = 20,
+    batch_negatives: int = 60,
+    dropout: float = 0.3,
     seed: int = 0,
     views: int | None = None,
     folds: Path | None = None,
@@ -92,41 +102,41 @@ def evaluate_externally(
     """Train on all cases of one cache, score the clean views of another, certify there; write a run folder.
 
     The folder is that of `fit_heads` with the one fold `external`, and the certificates in `certified/`
-    inside it. Without `terms.by` the groups are the sites of the test cache, if it has several ("none": no
-    groups). Wrong input is refused before training. If it is interrupted in training, it starts over.
+    inside it. Without `terms.by` the groups are the sites of the test cache ("none": no groups). Wrong input
+    is refused before training. If it is interrupted in training, it starts over.
     """
-    chosen = dict(configurations or {name: presets()[name] for name in FINAL})
-    settings = FitSettings(chosen, TrainingSettings(epochs=epochs), seed, 1, views)
+    settings = fit_settings(
+        configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr,
+        weight_decay=weight_decay, clip=clip, batch_positives=batch_positives,
+        batch_negatives=batch_negatives, dropout=dropout, seed=seed, views=views,
+    )  # fmt: skip
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
-    threads = count_threads(threads)
-    train, test = (
-        item if isinstance(item, Cache) else open_cache(item) for item in (train_cache, test_cache)
-    )
+    threads, train, test = count_threads(threads), _opened(train_cache), _opened(test_cache)
     work, options = _prepare(train, test, settings, folds, terms, split)
     if resume:
         partial.require_same(work.identity)
-    rows, test_rows = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
-    shared = refuse_overlap(find_overlap(train, test, rows, test_rows), train.source, test.source)
-    work = replace(work, warnings=(*work.warnings, *shared))
+    rows, test_rows, shared = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
     loaded = time.perf_counter()
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(
             work, rows, partial, scored=test_rows, trainer=trainer, threads=threads, on_epoch=on_epoch
         )
+        work = replace(work, warnings=(*work.warnings, *shared, *stuck_warnings(work, partial)))
         seconds = {"load": loaded - begin, "train": time.perf_counter() - loaded}
-        _LOG.info("trained %d heads in %.1f s", work.heads, seconds["train"])
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
         run = run_files(work, partial, how, test)
-        initial = initial_parameters(Draws(seed, 0), 1, test.dim)
-        (scores,) = score_rows(test_rows, np.arange(test.images), initial)
-        certification, rankings = _certify(run, partial, find_cases(test.manifest), scores, options)
+        certification, rankings = _certify(run, partial, test, test_rows, options, seed)
         certified = {f"{CERTIFIED}/{name}": content for name, content in render(certification).items()}
-        kept = write_folder(out, run | certified, own=OWN, keep=not overwrite)
+        write_folder(out, run | certified, own=OWN, keep=False)
         partial.discard()
     warnings = (*work.warnings, *certification.warnings)
-    return External(out, certification, rankings, warnings, seconds, bool(resumed), kept)
+    return External(out, certification, rankings, warnings, seconds, bool(resumed))
+
+
+def _opened(cache: Cache | Path | str) -> Cache:
+    return cache if isinstance(cache, Cache) else open_cache(cache)
 
 
 def refuse_unlike(train: Cache, test: Cache) -> None:
@@ -148,12 +158,12 @@ def refuse_unlike(train: Cache, test: Cache) -> None:
             )
 
 
-def find_groups(manifest: pl.DataFrame, by: str | None) -> str | None:
-    """Return the column to certify by: the one asked for, else a column of several sites, else none."""
-    if by is not None:
-        return None if by == NO_GROUPS else by
+def choose_groups(manifest: pl.DataFrame, by: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns to certify by: those asked for, else a column of several sites, else none."""
+    if by:
+        return tuple(column for column in by if column != NO_GROUPS)
     columns = (name for name in SITE_COLUMNS if name in manifest.columns)
-    return next((name for name in columns if manifest[name].drop_nulls().n_unique() > 1), None)
+    return tuple(name for name in columns if manifest[name].drop_nulls().n_unique() > 1)[:1]
 
 
 def _prepare(
@@ -166,12 +176,12 @@ def _prepare(
 ) -> tuple[Preparation, dict[str, Any]]:
     """Return what to train on and the options of `certify`, both checked against the test cache."""
     refuse_unlike(train, test)
-    if terms.patient != PATIENT:
-        raise InputError(
-            f"patient: expected {PATIENT}, the column of patients in a manifest, found {terms.patient!r}"
-        )
+    for name, expected in vars(COLUMNS).items():
+        found = getattr(terms, name)
+        if found != expected:
+            raise InputError(f"{name}: expected {expected}, as in every manifest, found {found!r}")
     work = prepare_final(train, settings, folds)
-    options = {**vars(terms), "by": find_groups(test.manifest, terms.by), "split": split}
+    options = {**vars(terms), "by": choose_groups(test.manifest, terms.by), "split": split}
     # Constant scores are certified first, so that wrong input is refused before training.
     score = pl.when(pl.Series(test.done)).then(0.5)  # nothing for an image without features
     table, names = test.manifest.with_columns(score=score), settings.configurations
@@ -183,29 +193,40 @@ def _prepare(
 
 def _load(
     train: Cache, test: Cache, *, threads: int, low_memory: bool, on_shard: Callable[[int, int], None]
-) -> tuple[FeatureRows, FeatureRows]:
-    """Open both caches, the test cache first, so that damage shows early."""
-    test_rows = open_rows(test, threads, low_memory=low_memory, views=1, on_shard=on_shard)
-    return open_rows(train, threads, low_memory=low_memory, on_shard=on_shard), test_rows
+) -> tuple[FeatureRows, FeatureRows, tuple[str, ...]]:
+    """Open both caches, the test cache first, so that damage shows early.
+
+    Also return warnings about cases that both may have; equal ones are refused.
+    """
+    clean = open_rows(test, threads, low_memory=low_memory, views=1, on_shard=on_shard)
+    rows = open_rows(train, threads, low_memory=low_memory, on_shard=on_shard)
+    shared = refuse_overlap(find_overlap(train, test, rows, clean), train.source, test.source)
+    return rows, clean, tuple(shared)
 
 
 def _certify(
     run: Mapping[str, bytes],
     partial: PartialRun,
-    cases: Cases,
-    untrained: NDArray[np.float64],
+    test: Cache,
+    test_rows: FeatureRows,
     options: Mapping[str, Any],
+    seed: int,
 ) -> tuple[Certification, tuple[Ranking, ...]]:
     """Certify the scores from their file, which is still in the partial run's folder.
 
-    `untrained` are the image scores of the head before training.
+    `seed` is that of the training: the rankings compare with the head before it.
     """
     for name in (SCORES, MANIFEST):
         write_file(partial.folder / name, run[name])
     scores = replace(read_scores(partial.folder), source=str(partial.out / SCORES))
     certification = certify(scores, **options)
+    initial = initial_parameters(Draws(seed, 0), 1, test.dim)
+    (untrained,) = score_rows(test_rows, np.arange(test.images), initial)
     rankings = rank_cases(
-        certification.cohort, cases.score(untrained), certification.cohort.patients, options["seed"]
+        certification.cohort,
+        find_cases(test.manifest).score(untrained),
+        certification.cohort.patients,
+        options["seed"],
     )
     warnings = (*certification.warnings, *ranking_warnings(rankings))
     return record_attempt(replace(certification, warnings=warnings), partial.out), rankings

@@ -16,7 +16,7 @@ from tests.heads.records import a_record, seal
 from trust_cache.base.documents import json_bytes, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import build_cohort, read_scores
+from trust_cache.certificate.score_table import ScoreColumns, build_cohort, read_scores
 from trust_cache.certificate.split import draw_split
 from trust_cache.statistics.auroc import auroc, compare_aurocs
 from trust_cache.statistics.thresholds import select_threshold
@@ -354,7 +354,7 @@ def test_patients_with_several_cases_stay_together(tmp_path: Path) -> None:
     for before, after in zip(plain.contrasts, found.contrasts, strict=True):
         assert before.difference == after.difference
         assert (before.low, before.p) != (after.low, after.p)
-    cohort = build_cohort(read_scores(file, "who"))
+    cohort = build_cohort(read_scores(file, ScoreColumns(patient="who")))
     drawn = draw_split(cohort, 0).drawn
     expected = compare_aurocs(cohort.scores[1][drawn], cohort.scores[0][drawn], cohort.labels[drawn])
     assert expected is not None
@@ -379,38 +379,39 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
     run: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     out = tmp_path / "compare"
-    assert write_comparison(comparison, out) is None
+    write_comparison(comparison, out)
     assert {path.name for path in out.iterdir()} == OWN - {INCOMPLETE}
-    assert write_comparison(compare(run, **QUICK), out) is None  # type: ignore[arg-type]
-    assert not (tmp_path / "compare.1").exists()
-    kept = write_comparison(compare(run, seed=1, **QUICK), out)  # type: ignore[arg-type]
-    assert kept == tmp_path / "compare.1"
-    document, unchanged = unseal(json.loads((kept / "compare.json").read_text()))
+    with pytest.raises(InputError, match="exists already"):
+        write_comparison(comparison, out)
+    first = {path.name: path.read_bytes() for path in out.iterdir()}
+    write_comparison(compare(run, **QUICK), out, overwrite=True)  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == first
+    document, unchanged = unseal(json.loads((out / "compare.json").read_text()))
     assert unchanged
     assert set(document.pop("files")) == OWN - {INCOMPLETE, COMPARE}
     assert document == json.loads(json.dumps(comparison.as_document()))
-    assert read_comparison(kept) == comparison
+    assert read_comparison(out) == comparison
     assert document["schema"] == 1
     assert document["settings"]["seed"] == 0
     assert document["scores_sha256"] == certify(run).scores.sha256
     assert len(set(document["repeats_sha256"])) == document["repeats"] - 1 == 2
-    with (kept / "compare.csv").open() as file:
+    with (out / "compare.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == CSV_COLUMNS
     for row, item in zip(rows, document["comparisons"], strict=True):
         assert float(row["difference"]) == item["difference"]
         assert row["low"] == ("" if item["low"] is None else repr(item["low"]))
         assert float(row["training_lowest"]) == item["training_noise"]["lowest"]
-    with (kept / "aurocs.csv").open() as file:
+    with (out / "aurocs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == AUROC_COLUMNS
     assert [float(row["difference"]) for row in rows] == [
         item["difference"] for item in document["auroc_comparisons"]
     ]
-    text = (kept / "table.md").read_text()
+    text = (out / "table.md").read_text()
     assert "closed-loop minus each other configuration" in text
-    assert (kept / "compare.png").read_bytes().startswith(b"\x89PNG")
-    assert (kept / "compare.svg").read_text().startswith("<svg")
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "compare.svg").read_text().startswith("<svg")
 
 
 def test_the_documentation_names_every_key(comparison: Comparison) -> None:

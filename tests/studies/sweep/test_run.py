@@ -63,7 +63,7 @@ def results(folder: Path) -> pl.DataFrame:
 
 
 def run(cache: Path, out: Path, made: Space | None = None, **options: object) -> Sweep:
-    given = {"epochs": EPOCHS, "repeats": REPEATS, "threads": 1} | options
+    given = {"epochs": EPOCHS, "repeats": REPEATS, "threads": 1, "resume": True} | options
     return sweep(cache, out, made, **given)  # type: ignore[arg-type]
 
 
@@ -385,6 +385,15 @@ def test_all_settings_diverged(cache: Path, tmp_path: Path) -> None:
     done = run(cache, tmp_path / "sweep", space("lr=1e30"), repeats=1)
     assert (done.winners, done.counts.diverged) == ({}, 1)
     assert not (done.folder / "certificates").exists()
+
+
+def test_a_sweep_that_exists_is_refused_without_resume(done: Sweep, cache: Path) -> None:
+    before = content(done.folder)
+    with pytest.raises(
+        InputError, match=r"exists already; choose another --out, or continue or extend .*--resume"
+    ):
+        run(cache, done.folder, space("lr=1e-2"), resume=False)
+    assert content(done.folder) == before
 
 
 def test_places_where_no_sweep_can_be(cache: Path, tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from trust_cache.base.text_tables import Table, confidence, percent, whole_percent
 from trust_cache.certificate.planning.plan import Need, Reach, RuleOutlook
 from trust_cache.certificate.planning.watch_plan import CHANCES, Answer, AssurancePlan, WatchPlan
+from trust_cache.manifest.manifest_checks import counted
 
 
 def need_in_words(need: Need) -> str:
     """Say how many cases a bound needs."""
     return (
         f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
-        f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
+        f" {counted(need.misses, 'cancer')} among the dismissed needs"
+        f" {counted(need.dismissed, 'dismissed case')}."
         f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
         f" cases, and {need.cases:,} cases with the 20 % for the threshold search."
     )
@@ -33,12 +35,12 @@ def assurance_in_words(plan: AssurancePlan) -> str:
 
 def watch_table(plan: WatchPlan) -> Table:
     """Return when monitoring answers, by true rate."""
-    counted = "followed" if plan.audit is None else "audited"
+    watched = "followed" if plan.audit is None else "audited"
     rows = [_answer("confirmed", item, plan.audit) for item in plan.confirmations]
     rows += [
         _answer("alarm" if item.of_bound > 1 else "false alarm", item, plan.audit) for item in plan.alarms
     ]
-    needed = tuple(f"{counted}, {whole_percent(chance)} chance" for chance in CHANCES)
+    needed = tuple(f"{watched}, {whole_percent(chance)} chance" for chance in CHANCES)
     dismissed = (
         () if plan.audit is None else tuple(f"dismissed, {whole_percent(chance)}" for chance in CHANCES)
     )
@@ -88,7 +90,10 @@ def reach_tables(reach: Reach) -> tuple[Table, Table]:
         ),
         "The last columns: the rules with a promise about the miss rate, and the search positives they need.",
     )
-    allowed = [f"{row.allowed} misses ({whole_percent(row.target)})" for row in reach.targets]
+    allowed = [
+        f"{row.allowed} miss{'' if row.allowed == 1 else 'es'} ({whole_percent(row.target)})"
+        for row in reach.targets
+    ]
     bounds = [{at.dismissal: at.bound for at in row.bounds} for row in reach.targets]
     by_dismissal = Table(
         f"Bound at {confidence(reach.delta)} confidence by dismissal and by the cancers among the dismissed",

@@ -10,9 +10,8 @@ import polars as pl
 from trust_cache.base.errors import InputError, did_you_mean
 from trust_cache.base.versions import versions_of
 from trust_cache.certificate.cautions import incomplete_warnings, score_warnings
-from trust_cache.certificate.score_table import Cohort, Scores, as_scores, build_cohort, read_scores
+from trust_cache.certificate.score_table import COLUMNS, Cohort, Scores, as_scores, build_cohort, read_scores
 from trust_cache.heads.run_folder import RunFolder
-from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
 from trust_cache.statistics.stratified_draws import count_patients
 from trust_cache.studies.compare.comparison_results import CompareSettings, Comparison, IncompleteCase
@@ -33,7 +32,7 @@ def read_repeats(run: Path, cohort: Cohort, settings: CompareSettings) -> list[t
     """Read the scores of repeat 1, 2, ... of a run folder; none for a file of scores."""
     repeats = []
     for folder in RunFolder(run).repeats():
-        scores = read_scores(folder.path, settings.patient)
+        scores = read_scores(folder.path, settings.columns)
         repeat = build_cohort(scores, settings.protocol)
         _check_same(scores.source, cohort, repeat)
         _check_complete(scores.source, cohort, repeat)
@@ -79,20 +78,25 @@ def compare(
     resplits: int = 200,
     margin_points: float = 1.0,
     protocol: Protocol | Path | str = PAPER,
-    patient: str = PATIENT,
+    case: str = COLUMNS.case,
+    label: str = COLUMNS.label,
+    score: str = COLUMNS.score,
+    patient: str = COLUMNS.patient,
+    positive: str | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Compare every configuration of a run folder, a scores file or a table with the reference.
 
     `margin_points` is the margin of non-inferiority in percentage points of dismissal, `protocol` what a case
-    must be to be dismissed, `patient` the column of patients. `advance` is called after each resplit.
+    must be to be dismissed. `case`, `label`, `score` and `patient` are names of columns, `positive` is the
+    label of cancer where labels are not 0 and 1. `advance` is called after each resplit.
     """
     settings = CompareSettings(
         targets=tuple(map(float, targets)), reference=reference, resamples=resamples, swaps=swaps, seed=seed,
         resplits=resplits, margin_points=float(margin_points), protocol=find_protocol(protocol),
-        patient=patient,
+        case=case, label=label, score=score, patient=patient, positive=positive,
     )  # fmt: skip
-    scores = as_scores(source, patient)
+    scores = as_scores(source, settings.columns)
     names = _names(scores)
     chosen = choose_reference(names, reference, scores.source)
     cohort = build_cohort(scores, settings.protocol)
@@ -119,7 +123,7 @@ def compare(
         contrasts=find_contrasts(trainings, chosen, splits, settings),
         auroc_contrasts=find_auroc_contrasts(trainings, chosen, settings),
         incomplete_cases=_incomplete_cases(cohort),
-        warnings=(*score_warnings(cohort), *incomplete_warnings(cohort), *warnings),
+        warnings=(*scores.warnings, *score_warnings(cohort), *incomplete_warnings(cohort), *warnings),
         limits=limits(scores.kind(), repeats=1 + len(repeats), patients=cohort.repeated_patients),
         versions=versions_of("numpy", "scipy", "polars"),
     )

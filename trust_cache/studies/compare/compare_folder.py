@@ -6,7 +6,7 @@ from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.digests import changed_files, digests_of
 from trust_cache.base.documents import read_json, sealed_bytes
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import to_markdown
 from trust_cache.figures.comparison_figures import DrawnDifference, comparison_figure
 from trust_cache.figures.figure import Figure, figure_files
@@ -37,9 +37,9 @@ AUROC_COLUMNS = (
 _INCOMPLETE_COLUMNS = IncompleteCase.__struct_fields__
 
 
-def write_comparison(comparison: Comparison, out: Path) -> Path | None:
-    """Write the folder; return where an earlier one with other results was kept, if there was one."""
-    return write_folder(out, render(comparison), own=OWN)
+def write_comparison(comparison: Comparison, out: Path, *, overwrite: bool = False) -> None:
+    """Write the folder; one that exists is refused, or replaced with `overwrite`."""
+    write_results(out, render(comparison), own=OWN, overwrite=overwrite)
 
 
 class RecordedComparison(Comparison, frozen=True, kw_only=True):

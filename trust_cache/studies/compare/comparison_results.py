@@ -5,7 +5,7 @@ from typing import Literal
 from trust_cache.base.documents import Document
 from trust_cache.base.errors import InputError, check_least
 from trust_cache.certificate.certification import check_targets
-from trust_cache.manifest.cases import PATIENT
+from trust_cache.certificate.score_table import COLUMNS, ScoreColumns
 from trust_cache.manifest.protocol import PAPER, Protocol
 
 SCHEMA = 1
@@ -29,7 +29,11 @@ class CompareSettings(Document, frozen=True, kw_only=True):
     resplits: int = 200
     margin_points: float = 1.0  # of non-inferiority, in percentage points of dismissal
     protocol: Protocol = PAPER
-    patient: str = PATIENT  # the column of patients, where the scores have one
+    case: str = COLUMNS.case  # the names of the scores' columns
+    label: str = COLUMNS.label
+    score: str = COLUMNS.score
+    patient: str = COLUMNS.patient
+    positive: str | None = None
     alpha: float = ALPHA
     level: float = LEVEL
     resolvable_from: int = RESOLVED_FROM
@@ -50,6 +54,11 @@ class CompareSettings(Document, frozen=True, kw_only=True):
         for name, constant in (("alpha", ALPHA), ("level", LEVEL), ("resolvable_from", RESOLVED_FROM)):
             if getattr(self, name) != constant:
                 raise InputError(f"{name}: expected {constant}, found {getattr(self, name)}")
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """The names of the scores' columns."""
+        return ScoreColumns(self.case, self.label, self.score, self.patient, self.positive)
 
 
 Verdict = Literal["different", "cannot tell", "not resolvable"]

@@ -22,7 +22,9 @@ from trust_cache.certificate.cautions import (
 )
 from trust_cache.certificate.certified_folder import draw_or_read_split
 from trust_cache.certificate.score_table import (
+    COLUMNS,
     Cohort,
+    ScoreColumns,
     Scores,
     as_scores,
     build_cohort,
@@ -102,9 +104,10 @@ def study_scores(
     settings: RivalSettings | None = None,
     *,
     split: Path | str | None = None,
+    columns: ScoreColumns = COLUMNS,
 ) -> RivalsStudy:
-    """Apply every rule to given scores, without training: a run folder, a scores.csv or a table."""
-    return _judge(as_scores(scores), settings or RivalSettings(), split)
+    """Apply every rule to given scores, without training: a run folder, a file of scores or a table."""
+    return _judge(as_scores(scores, columns), settings or RivalSettings(), split)
 
 
 def _judge(
@@ -132,6 +135,7 @@ def _judge(
         outcomes=outcomes,
         training=training,
         warnings=(
+            *scores.warnings,
             *warnings,
             *doubts,
             *protocol_warnings(scores, settings.protocol),

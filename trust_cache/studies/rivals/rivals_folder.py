@@ -1,6 +1,6 @@
-"""The rivals folder: its files, its table, and the only writer."""
+"""The rivals folder: its files, its table, the only writer and the only reader."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -10,12 +10,14 @@ import msgspec
 
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.digests import changed_files, digests_of
-from trust_cache.base.documents import read_json, sealed_bytes
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import write_folder
+from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
 from trust_cache.certificate.certified_folder import INCOMPLETE, list_incomplete
 from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, describe_cases
+from trust_cache.figures.figure import Figure, figure_files
+from trust_cache.figures.study_figures import DrawnRival, rivals_figure
 from trust_cache.heads.run_folder import score_columns
 from trust_cache.statistics.rules import RULES
 from trust_cache.studies.rivals.rival_rules import RESULT_KEYS, RivalOutcome
@@ -44,7 +46,7 @@ def rivals_table(study: RivalsStudy) -> Table:
         " rule that found no threshold, what it needs: positives in the search subset, or cases dismissed"
         f" there without a cancer. Protocol {settings.protocol.name}."
     )
-    return Table(title, header, tuple(_rows(study)), legend)
+    return Table(title, header, tuple(_rows(study)), legend, keys=3)
 
 
 def promises(study: RivalsStudy) -> list[str]:
@@ -79,12 +81,72 @@ def _row(outcome: RivalOutcome) -> tuple[str, ...]:
 
 SCHEMA = 1
 RIVALS = "rivals.json"
-OWN = frozenset({"results.csv", RIVALS, "table.md", "split.csv", "folds.csv", "scores.csv", INCOMPLETE})
+OWN = frozenset(
+    {
+        "results.csv", RIVALS, "table.md", "split.csv", "folds.csv", "scores.csv", INCOMPLETE, "rivals.svg",
+        "rivals.png",
+    }
+)  # fmt: skip
 
 
-def write_study(study: RivalsStudy, out: Path) -> Path | None:
-    """Write the folder; return where an earlier one with other results was kept, if there was one."""
-    return write_folder(out, render(study), own=OWN)
+class RivalsDocument(Document, frozen=True, kw_only=True):
+    """The content of rivals.json."""
+
+    schema: int
+    results: tuple[dict[str, Any], ...]  # the columns of results.csv
+    promises: dict[str, str]
+    settings: dict[str, Any]
+    training: dict[str, Any] | None
+    scores: str
+    scores_sha256: str
+    split: str
+    split_sha256: str
+    warnings: tuple[str, ...]
+    limits: tuple[str, ...]
+    versions: dict[str, str]
+    files: dict[str, str]  # sha256 of the folder's other files by name
+
+    def figure(self) -> Figure:
+        """Draw what every rule dismisses with every score model."""
+        return rivals_figure([_drawn(row) for row in self.results])
+
+    def table(self) -> Table:
+        """Return one row per rule and score model with the results in short."""
+        header = ("Rule", "Promised", "Score model", "Dismissal", "Recall", BOUND, "Promise", "Status")
+        return Table("Rules and score models on the same split", header, tuple(map(_short_row, self.results)))
+
+
+def read_rivals(folder: Path) -> RivalsDocument:
+    """Read rivals.json."""
+    try:
+        what = "the result of rivals"
+        return read_json(folder / RIVALS, RivalsDocument, what=what, schema=SCHEMA, sealed=True)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: expected a folder of rivals, found no {RIVALS} in it") from error
+
+
+def _promised(row: Mapping[str, Any]) -> str:
+    if row["target"] is not None:
+        return f"recall {whole_percent(row['target'])}"
+    return f"FOR {whole_percent(row['level'])}"
+
+
+def _drawn(row: Mapping[str, Any]) -> DrawnRival:
+    numbers = {name: row[name] if row["feasible"] else None for name in ("dismissal", "recall", "bound")}
+    return DrawnRival(row["score_model"], row["rule"], _promised(row), **numbers, kept=row["kept"])
+
+
+def _short_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    head = (row["rule"], _promised(row), row["score_model"])
+    if not row["feasible"]:
+        return (*head, *(NO_NUMBER,) * 4, row["reason"] or NO_NUMBER)
+    rates = map(percent, (row["dismissal"], row["recall"], row["bound"]))
+    return (*head, *rates, "kept" if row["kept"] else "not kept", row["status"] or "feasible")
+
+
+def write_study(study: RivalsStudy, out: Path, *, overwrite: bool = False) -> None:
+    """Write the folder; one that exists is refused, or replaced with `overwrite`."""
+    write_results(out, render(study), own=OWN, overwrite=overwrite)
 
 
 def render(study: RivalsStudy) -> dict[str, bytes]:
@@ -94,6 +156,7 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
     notes = (*dict.fromkeys(reasons), *study.warnings)
     files = {
         "results.csv": write_rows(RESULT_KEYS, (outcome.row() for outcome in study.outcomes)),
+        **figure_files(draw_rivals(study), "rivals"),
         "table.md": to_markdown([rivals_table(study)], notes, (*promises(study), *study.limits)).encode(),
         "split.csv": study.split.as_csv(),
     }
@@ -107,18 +170,15 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
     return files | {RIVALS: sealed_bytes(as_document(study) | {"files": digests_of(files)})}
 
 
-class _RivalsFiles(msgspec.Struct, frozen=True):
-    """What is read of rivals.json: the sha256 of the folder's other files by name."""
-
-    files: dict[str, str]
+def draw_rivals(study: RivalsStudy) -> Figure:
+    """Draw what every rule dismisses with every score model."""
+    return rivals_figure([_drawn(item.row()) for item in study.outcomes])
 
 
 def rivals_problems(folder: Path) -> list[str]:
     """Compare a folder with its record; return what does not fit, a sentence each."""
-    fix = "run rivals again"
     try:
-        record = read_json(folder / RIVALS, _RivalsFiles, what="the result of rivals", sealed=True)
-        return changed_files(folder, record.files, fix)
+        return changed_files(folder, read_rivals(folder).files, "run rivals again")
     except InputError as error:
         return [str(error)]
 

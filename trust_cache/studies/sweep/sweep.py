@@ -8,7 +8,8 @@ from pathlib import Path
 from trust_cache.base.digests import digests_of
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
-from trust_cache.base.files import refuse_unknown, write_file
+from trust_cache.base.files import refuse_existing, write_file
+from trust_cache.base.text_tables import whole_percent
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import open_rows
 from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
@@ -66,21 +67,21 @@ def sweep(
     cluster: Cluster | None = None,
     show_evaluation: bool = False,
     yes: bool = False,
+    resume: bool = False,
     trainer: Trainer = COMPILED,
     on_shard: Callable[[int, int], None] = lambda _done, _of: None,
     on_heads: OnHeads = lambda _: None,
 ) -> Sweep:
     """Train the settings of a space over five folds and certify the one that wins on the search subset.
 
-    A sweep that is already in `out` is extended: only new settings and unfinished folds are trained. Without
-    a space it resumes the settings it has. `limit` and `protocol` are those of `certify`. The workers of a
-    cluster must reach the cache by the same name.
+    A sweep that is already in `out` is refused, or with `resume` continued and extended by a space. `limit`
+    and `protocol` are those of `certify`. The workers of a cluster must reach the cache by the same name.
     """
     fit = FitSettings({}, TrainingSettings(epochs=epochs), seed, repeats, views)
     rules = find_protocol(protocol)
     terms = CertifySettings(tuple(map(float, targets)), delta, seed, limit=limit, protocol=rules)
     threads, out = count_threads(threads), Path(out)
-    _check_place(out, space)
+    _check_place(out, space, resume=resume)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     with lock_beside(out):
         earlier = sweep_folder.read_record(out)
@@ -110,8 +111,9 @@ def sweep(
         return _finish(out, record, files, split, examined, warnings, missing.report, draws)
 
 
-def _check_place(out: Path, space: Space | None) -> None:
-    refuse_unknown(out, own=sweep_folder.OWN)
+def _check_place(out: Path, space: Space | None, *, resume: bool) -> None:
+    how = "continue or extend the sweep in it with --resume"
+    refuse_existing(out, own=sweep_folder.OWN, overwrite=resume, resume=how)
     if space is None and not (out / sweep_folder.NAME).exists():
         example = "--grid lambda_dismiss=0,0.05"
         raise InputError(f"{out}: there is no sweep to resume; give axes such as {example}")
@@ -189,7 +191,9 @@ def _finish(
         winners[target], made = sweep_choice.certify_winner(record, found, files, split, target, name)
         certified |= made
     points = [winner.point for winner in winners.values()]
-    warnings = (*warnings, *(limit_warnings(points) if points else ()))
+    warnings = (
+        *warnings, *(limit_warnings(points) if points else ()), *edge_warnings(record.settings, winners),
+    )  # fmt: skip
     record = record.won({repr(target): winner.setting for target, winner in winners.items()})
     settings, repeats, labels = len(record.settings), record.identity.repeats, files.work.cases.labels
     counts = sweep_folder.SweepCounts(
@@ -219,6 +223,26 @@ def _finish(
     sweep_folder.write_document(out, document)
     trained = report.heads - report.reused
     return Sweep(out, record, winners, document, counts, trained, report.reused, warnings)
+
+
+def edge_warnings(settings: Sequence[HeadSettings], winners: Mapping[float, WinnerRecord]) -> list[str]:
+    """Warn of a winner with the lowest or highest of three or more values of an axis: better may lie beyond.
+
+    Zero is no edge: weights, rates and margins end there.
+    """
+    warnings: dict[str, list[str]] = {}
+    for name, values in find_axes(settings).items():
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(numbers) < 3:  # noqa: PLR2004
+            continue
+        for target, winner in winners.items():
+            value = getattr(winner.values, name)
+            if value in (numbers[0], numbers[-1]) and value != 0:
+                end = "lowest" if value == numbers[0] else "highest"
+                tried = f"the {end} of the {len(numbers)} values tried"
+                text = f"{name}={value:g}, {tried}; extend the axis beyond it"
+                warnings.setdefault(text, []).append(whole_percent(target))
+    return [f"the winner at {' and '.join(targets)} has {text}" for text, targets in warnings.items()]
 
 
 def _render(

@@ -174,6 +174,13 @@ class WinnerRecord(Document, frozen=True, kw_only=True):
     scores: str
 
 
+def setting_words(winner: WinnerRecord, axes: Iterable[str]) -> str:
+    """Name a setting by its values on the axes: lr=0.001, tau=closed-loop."""
+    values = ((axis, getattr(winner.values, axis)) for axis in axes)
+    words = (f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values)
+    return ", ".join(words) or winner.setting
+
+
 class SweepDocument(SweepIdentity, frozen=True, kw_only=True, omit_defaults=True):
     """The content of sweep.json; the last four keys before the versions are those of a finished sweep."""
 

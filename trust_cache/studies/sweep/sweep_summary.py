@@ -4,7 +4,7 @@ from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percen
 from trust_cache.certificate.cautions import limits
 from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, NOT_AVAILABLE
 from trust_cache.studies.sweep.sweep import Sweep
-from trust_cache.studies.sweep.sweep_folder import WinnerRecord
+from trust_cache.studies.sweep.sweep_folder import WinnerRecord, setting_words
 from trust_cache.studies.sweep.sweep_space import find_axes
 
 
@@ -12,7 +12,7 @@ def winners_table(done: Sweep) -> Table:
     """Return the winner for each target with its values on the axes; N/A where a target is not met."""
     axes = list(find_axes(done.record.settings))
     header = (
-        "Target", "Setting", *axes, "Search dismissal", "Dismissal", BOUND, BOUND_CORRECTED, "Recall",
+        "Target", *axes, "Search dismissal", "Dismissal", BOUND, BOUND_CORRECTED, "Recall",
         "Status",
     )  # fmt: skip
     counts = done.counts
@@ -30,8 +30,9 @@ def winners_table(done: Sweep) -> Table:
 
 def reasons(done: Sweep) -> list[str]:
     """Return the status of each winner that is not certified, and the reason."""
+    axes = list(find_axes(done.record.settings))
     return [
-        f"{winner.setting} at {whole_percent(target)}: {winner.point.explained}"
+        f"{setting_words(winner, axes)} at {whole_percent(target)}: {winner.point.explained}"
         for target, winner in done.winners.items()
         if not winner.point.certified
     ]
@@ -63,7 +64,6 @@ def _cells(target: float, winner: WinnerRecord, axes: list[str]) -> tuple[str, .
     figures = (percent(value) for value in (point.dismissal, point.bound, point.bound_corrected))
     return (
         whole_percent(target),
-        winner.setting,
         *(_short(getattr(winner.values, axis)) for axis in axes),
         percent(winner.search_dismissal),
         *(figures if point.met else (NOT_AVAILABLE, NO_NUMBER, NO_NUMBER)),
