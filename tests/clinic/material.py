@@ -18,9 +18,11 @@ from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.clinic.worklist import WorklistRow
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import SCREENING, Protocol
+from trust_cache.statistics.feature_gate import FeatureGate
 
 TAU = 0.3
-LEFT_CC = Protocol(name="left CC", projections=("L-CC",))  # what every case of `two_halves` fulfils
+# What every case of `two_halves` fulfils.
+LEFT_CC = Protocol(name="left CC", projections=("L-CC",), review_warnings=True, feature_tail=1e-12)
 
 
 def two_halves(seed: int = 0) -> list[tuple[pl.DataFrame, NDArray[np.float16]]]:
@@ -65,6 +67,12 @@ def a_certificate(tau: float | None = TAU, **changes: Any) -> Certificate:
     return structs.replace(certificate, **changes)
 
 
+def open_gate(dim: int) -> FeatureGate:
+    """A feature gate that lets every image pass."""
+    zeros, ones = np.zeros(dim, dtype=np.float32), np.ones(dim, dtype=np.float32)
+    return FeatureGate(zeros, ones, np.eye(1, dim, dtype=np.float32), ones[:1], 1.0, 1e9, 1.0)
+
+
 def a_model(
     *,
     certified: bool = True,
@@ -72,6 +80,7 @@ def a_model(
     head: HeadParameters | None = None,
     fingerprint: Fingerprint = FINGERPRINT,
     trained_on: TrainedOn | None = None,
+    gate: FeatureGate | None = None,
     **certificate: Any,
 ) -> Model:
     return Model(
@@ -84,6 +93,7 @@ def a_model(
         reference=np.linspace(0.01, 0.99, 99),
         trained_on=trained_on
         or TrainedOn(frozenset({"ab" * 16, "cd" * 16}), np.arange(48, dtype=np.int16).reshape(3, 16)),
+        gate=gate or open_gate((head or a_head()).dim),
         made_from={"run": "run", "seed": 0},
         certificate=a_certificate(tau=tau, **certificate) if certified else None,
     )

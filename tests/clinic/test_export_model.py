@@ -24,13 +24,13 @@ from trust_cache.clinic.model_folder import read_model, write_model
 from trust_cache.clinic.model_scoring import (
     TrainedOn,
     digest_of,
-    same_images,
     score_cache,
     sketch_images,
 )
 from trust_cache.heads.bank import to_torch
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.head_settings import presets
+from trust_cache.statistics.sketches import same_sketches
 
 CHOSEN = {name: presets()[name] for name in ("ce", "closed-loop")}
 
@@ -116,7 +116,7 @@ def seed_of_a_split(place: Path, target: float, *, met: bool) -> int:
     """The first seed whose split of the new cases meets the target on evaluation, or misses it."""
     model, cache = read_model(place / "model").model, open_cache(place / "new.zarr")
     scored = score_cache(cache, load_rows(cache), model.head)
-    scores = check_scores(scores_table(cache, scored, model.configuration))
+    scores = check_scores(scores_table(cache, scored, model.configuration, tails))
     terms = {"protocol": LEFT_CC, "limit": 0.9}
     return next(
         seed
@@ -252,7 +252,7 @@ def test_sketches_tell_images_apart_and_recognise_them() -> None:
     second = common + 0.3 * generator.standard_normal((2000, 256))
     again = first * (1 + 1e-3 * generator.standard_normal(first.shape))
     sketches = [sketch_images(rows_of_array(x[:, None].astype(np.float16))) for x in (first, second, again)]
-    assert same_images(sketches[0], sketches[1]).size == 0
-    assert same_images(sketches[0], sketches[2]).size == 2000
+    assert same_sketches(sketches[0], sketches[1]).size == 0
+    assert same_sketches(sketches[0], sketches[2]).size == 2000
     constant = sketch_images(rows_of_array(np.ones((3, 1, 256), dtype=np.float16)))
-    assert same_images(constant, constant).size == 0
+    assert same_sketches(constant, constant).size == 0

@@ -5,12 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Grouping, Scores, knows_warnings, repeated_projections
+from trust_cache.certificate.score_table import (
+    Cohort,
+    Grouping,
+    Scores,
+    repeated_projections,
+    unknown_columns,
+)
+from trust_cache.manifest.cases import FEATURE_TAIL, WARNING
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
 _MANY_GROUPS = 20
+_WRITERS = {WARNING: "preprocess", FEATURE_TAIL: "fit-heads"}
+_STOPPED_BY = {WARNING: "a warning about a picture", FEATURE_TAIL: "the feature gate"}
 _CHANCE = 0.5  # the AUROC of a score that says nothing
 
 _EXACTNESS = {
@@ -139,12 +148,12 @@ def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
             f"protocol {protocol.name}: {len(repeats):,} cases have several images of a projection (the"
             f" first: {repeats[0]}); the highest score counts"
         )
-    if protocol.review_warnings and not knows_warnings(scores):
-        warnings.append(
-            f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was"
-            " stopped by a warning about a picture, as `triage` would"
-        )
-    return warnings
+    asked = {WARNING: protocol.review_warnings, FEATURE_TAIL: protocol.feature_tail > 0}
+    return warnings + [
+        f"protocol {protocol.name}: there is no column `{name}` (`{_WRITERS[name]}` writes one): no case"
+        f" was stopped by {_STOPPED_BY[name]}, as `triage` would"
+        for name in unknown_columns(scores, [name for name, on in asked.items() if on])
+    ]
 
 
 def limit_warnings(points: Sequence[Point]) -> list[str]:

@@ -2,26 +2,19 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import Cache, shown
 from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.statistics.sketches import SKETCH_NUMBERS, Sketches, same_sketches, sketch_vector
 
 Floats = NDArray[np.float64]
-Sketches = NDArray[np.int16]
-
-SKETCH_NUMBERS = 16
 FEWEST_DIMS = 16  # with fewer features two images may agree by chance
-_UNIT = 1000  # steps per standard deviation
-_SAME = 30  # steps in each number; images that differ by a tenth of their length agree once in 10^10 pairs
-_SEED = 20  # of the signs: part of the format of model folders
 
 
 @dataclass(frozen=True)
@@ -42,36 +35,9 @@ def score_cache(cache: Cache, rows: FeatureRows, head: HeadParameters) -> Scored
 
 def sketch_images(rows: FeatureRows) -> Sketches:
     """Return the sketch [image, number] of every image; zeros where features are constant or too few."""
-    found = np.zeros((rows.images, SKETCH_NUMBERS), dtype=np.int16)
-    if rows.dim < FEWEST_DIMS:
-        return found
-    signs = _signs(rows.dim)
-    for image in range(rows.images):
-        clean = rows.clean(image).astype(np.float64)
-        clean -= clean.mean()
-        length = float(np.linalg.norm(clean))
-        if length > 0:
-            found[image] = np.rint(signs @ (clean / length) * _UNIT).clip(-(2**15), 2**15 - 1)
-    return found
-
-
-def same_images(known: Sketches, others: Sketches) -> NDArray[np.int64]:
-    """Return the positions of `others` that show an image of `known`."""
-    usable = known[known.any(axis=1)].astype(np.float64)
-    asked = np.flatnonzero(others.any(axis=1))
-    if not usable.size or not asked.size:
-        return np.empty(0, dtype=np.int64)
-    nearest, _ = cKDTree(usable).query(
-        others[asked].astype(np.float64), p=np.inf, distance_upper_bound=_SAME + 1
-    )
-    return np.asarray(asked[nearest <= _SAME], dtype=np.int64)
-
-
-@lru_cache(maxsize=4)
-def _signs(dim: int) -> NDArray[np.float64]:
-    """Return fixed signs [number, dim] from a bit generator's raw output, which numpy keeps stable."""
-    words = np.random.PCG64(np.random.SeedSequence(_SEED)).random_raw(SKETCH_NUMBERS * dim)
-    return np.where(np.asarray(words, dtype=np.uint64) >> np.uint64(63), 1.0, -1.0).reshape(-1, dim)
+    if rows.dim < FEWEST_DIMS or not rows.images:
+        return np.zeros((rows.images, SKETCH_NUMBERS), dtype=np.int16)
+    return np.stack([sketch_vector(rows.clean(image)) for image in range(rows.images)])
 
 
 def digest_of(case_id: str) -> str:
@@ -101,7 +67,7 @@ class TrainedOn:
         different data sets number their cases alike. With too few features the case ids decide.
         """
         manifest = cache.manifest
-        images = manifest["image_id"][same_images(self.sketches, sketch_images(rows))].to_list()
+        images = manifest["image_id"][same_sketches(self.sketches, sketch_images(rows))].to_list()
         shared = sorted(name for name in manifest["case_id"].unique() if digest_of(name) in self.cases)
         if images or (shared and rows.dim < FEWEST_DIMS):
             kind, names = ("images", images) if images else ("cases", shared)

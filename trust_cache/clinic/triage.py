@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from scipy.stats import ks_2samp
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import run_items
 from trust_cache.cache.extract.view_features import load_runner
+from trust_cache.clinic.folder_scan import FolderCounts
 from trust_cache.clinic.incoming_cases import IncomingCase, find_incoming
 from trust_cache.clinic.model_folder import read_model
-from trust_cache.clinic.triage_journal import Journal, JournalIdentity
+from trust_cache.clinic.triage_journal import Journal, JournalIdentity, places_of_journal
 from trust_cache.clinic.triage_scoring import (
+    PictureScore,
     PreparedPicture,
     Task,
     choose_device,
@@ -30,6 +32,7 @@ from trust_cache.clinic.triage_scoring import (
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, write_worklist
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.picture_sketch import same_pictures
 from trust_cache.manifest.cases import case_problems, deciding_image
 from trust_cache.manifest.protocol import Protocol
 
@@ -89,6 +92,7 @@ class Triage:
     warnings: tuple[str, ...]
     resumed: int  # cases that an earlier start had finished
     kept: Path | None  # where an earlier worklist in this place was moved
+    counts: FolderCounts | None = None  # how the folder's entries were accounted for; None for a manifest
 
 
 def triage(
@@ -112,8 +116,8 @@ def triage(
     device = choose_device(stored, settings.device)
     images = ImageSettings()
     encoder = choose_encoder(stored, choose_weights(stored, settings.weights), device, images)
-    score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model.head)
-    incoming = find_incoming(source, manifest)
+    score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model)
+    incoming = find_incoming(source, manifest, (out, *places_of_journal(out)))
     identity = JournalIdentity(
         model=stored.sha256,
         weights=stored.model.fingerprint.weights_sha256,
@@ -129,15 +133,14 @@ def triage(
             journal.enter(case, scored)
             finished[case.case_id] = scored
             advance()
-        ordered = [finished[case.case_id] for case in incoming.cases]
+        ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
         rows = tuple(decide(scored, stored, uncertified=settings.uncertified) for scored in ordered)
         kept = write_worklist(out, rows)
         journal.discard()
     complete = np.array([row.score for row in rows if row.complete], dtype=np.float64)
     drift = compare_scores(complete, stored.model.reference)
-    skipped = (f"{source}: skipped {incoming.skipped} files that are not images",) if incoming.skipped else ()
     failed = sum(scored.failed for scored in ordered)
-    return Triage(out, rows, failed, drift, (*skipped, *drift.warnings), resumed, kept)
+    return Triage(out, rows, failed, drift, drift.warnings, resumed, kept, incoming.counts)
 
 
 def compare_scores(scores: NDArray[np.float64], reference: NDArray[np.float64]) -> Drift:
@@ -147,6 +150,16 @@ def compare_scores(scores: NDArray[np.float64], reference: NDArray[np.float64]) 
     # Asymptotic: the exact p-value fails for some sizes, and at these sizes both agree.
     found = ks_2samp(scores, reference, method="asymp")
     return Drift(scores.size, reference.size, float(found.statistic), float(found.pvalue))
+
+
+def _compared(cases: Sequence[ScoredCase], protocol: Protocol) -> list[ScoredCase]:
+    """Add to the problems of each case that it has a picture which it or another case has too."""
+    sketches = {image: (case.case_id, sketch) for case in cases for image, sketch in case.sketches.items()}
+    problems: dict[str, list[str]] = defaultdict(list)
+    for image, text in same_pictures(sketches).items():
+        if protocol.stops(text):
+            problems[sketches[image][0]].append(f"image {image}: {text}")
+    return [replace(case, problems=(*case.problems, *problems[case.case_id])) for case in cases]
 
 
 @dataclass
@@ -159,22 +172,26 @@ class _PartlyScored:
     failures: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     scores: dict[str, float] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
+    sketches: dict[str, str] = field(default_factory=dict)
     failed: bool = False
 
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
         images = [
-            image.described(self.failures[image.image_id], self.warnings[image.image_id])
+            image.described(
+                self.failures[image.image_id], self.warnings[image.image_id], self.tails.get(image.image_id)
+            )
             for image in self.case.images
         ]
         problems = (*self.case.problems, *case_problems(images, self.protocol))
         score = None if best is None else self.scores[best]
-        return ScoredCase(self.case.case_id, score, best, problems, self.failed)
+        return ScoredCase(self.case.case_id, score, best, problems, self.failed, self.sketches)
 
 
 def _score_cases(
     cases: Sequence[IncomingCase],
-    score: Callable[[PreparedPicture], float],
+    score: Callable[[PreparedPicture], PictureScore],
     images: ImageSettings,
     workers: int,
     protocol: Protocol,
@@ -198,9 +215,11 @@ def _score_cases(
             state.failures[name].append(failure_of(outcome))
         else:
             state.warnings[name] += outcome.value.warnings
+            state.sketches[name] = outcome.value.sketch
             try:
                 found = score(outcome.value)
-                state.scores[name] = max(found, state.scores.get(name, found))
+                state.scores[name] = found.score
+                state.tails[name] = found.feature_tail
             except ImageError as error:
                 state.failures[name].append(str(error))
         state.failed |= found is None

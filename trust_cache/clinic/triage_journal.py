@@ -37,12 +37,17 @@ class JournalEntry(Document, frozen=True, kw_only=True):
     scored: ScoredCase
 
 
+def places_of_journal(out: Path) -> tuple[Path, Path]:
+    """Return the journal's folder and its lock beside a worklist."""
+    return out.with_name(f".{out.name}.work"), out.with_name(f".{out.name}.lock")
+
+
 class Journal:
     """The scored cases of one triage, in a folder beside its worklist; one process at a time."""
 
     def __init__(self, out: Path, identity: JournalIdentity) -> None:
-        self.folder = out.with_name(f".{out.name}.work")
-        self._lock = FileLock(out.with_name(f".{out.name}.lock"), str(out))
+        self.folder, lock = places_of_journal(out)
+        self._lock = FileLock(lock, str(out))
         self._identity = identity
         self._file = self.folder / "journal.jsonl"
         self._done: dict[str, ScoredCase] = {}
@@ -119,7 +124,8 @@ class Journal:
 def key_of(case: IncomingCase) -> str:
     """Return the digest of a case's problems and of the content of its files."""
     images = [
-        [image.image_id, image.laterality, image.projection, _digest(image.location)] for image in case.images
+        [image.image_id, image.laterality, image.projection, image.findings, _digest(image.location)]
+        for image in case.images
     ]
     text = json.dumps([case.case_id, list(case.problems), images])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,10 +13,10 @@ from trust_cache.cache.extract.view_features import EncoderChoice, Runner, encod
 from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.clinic.incoming_cases import IncomingImage
-from trust_cache.clinic.model_folder import StoredModel
+from trust_cache.clinic.model_folder import Model, StoredModel
 from trust_cache.encoders.known_encoders import RANDOM
 from trust_cache.encoders.torch_runtime import choose_devices, precision_of
-from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.heads.bank import score_rows
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import process_image
 from trust_cache.images.picture_folder import ImageSettings
@@ -36,14 +36,16 @@ class PreparedPicture:
 
     pixels: NDArray[np.uint16]
     warnings: tuple[str, ...]
+    sketch: str
 
 
 def prepare(task: Task, settings: ImageSettings) -> PreparedPicture:
     """Decode, mirror and crop a picture exactly as `preprocess` does."""
-    made = process_image(task.picture.location, task.picture.laterality or "", settings)
+    picture = task.picture
+    made = process_image(picture.location, picture.laterality or "", settings, picture.projection)
     if made.png_pixels.min() == made.png_pixels.max():
         raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
-    return PreparedPicture(made.png_pixels, made.warnings)
+    return PreparedPicture(made.png_pixels, made.warnings, made.sketch)
 
 
 def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
@@ -60,14 +62,22 @@ def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
     raise error if error is not None else RuntimeError("an outcome without value and error")
 
 
-def score_picture(runner: Runner, head: HeadParameters, prepared: PreparedPicture) -> float:
+@dataclass(frozen=True)
+class PictureScore:
+    """A picture's score, and the share of fitting images that are as unusual to the encoder."""
+
+    score: float
+    feature_tail: float
+
+
+def score_picture(runner: Runner, model: Model, prepared: PreparedPicture) -> PictureScore:
     """Return a picture's score, equal to that of `extract` and the head; ImageError if it has none."""
     features = encode_clean_view(runner, torch.from_numpy(prepared.pixels))
     rows = rows_of_array(features[None, None])
-    score = float(score_rows(rows, np.zeros(1, dtype=np.int64), head)[0, 0])
+    score = float(score_rows(rows, np.zeros(1, dtype=np.int64), model.head)[0, 0])
     if not np.isfinite(score):
         raise ImageError("encode", "the score is not a number")
-    return score
+    return PictureScore(score, float(model.gate.tails(features[None])[0]))
 
 
 def choose_device(stored: StoredModel, word: str) -> str:

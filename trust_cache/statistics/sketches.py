@@ -1,0 +1,54 @@
+"""Sketches: a few numbers by which equal and nearly equal vectors are recognised."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+Sketches = NDArray[np.int16]
+
+SKETCH_NUMBERS = 16
+_UNIT = 1000  # steps per standard deviation
+_SAME = 30  # steps in each number; vectors that differ by a tenth of their length agree once in 10^10 pairs
+_SEED = 20  # of the signs: part of the formats that keep sketches
+
+
+def sketch_vector(vector: NDArray[Any]) -> Sketches:
+    """Return the sketch of a vector, whatever its mean and length; zeros for a constant one."""
+    centred = vector.astype(np.float64)
+    centred -= centred.mean()
+    length = float(np.linalg.norm(centred))
+    if not length > 0:  # constant, or not a number
+        return np.zeros(SKETCH_NUMBERS, dtype=np.int16)
+    numbers = np.rint(_signs(centred.size) @ (centred / length) * _UNIT)
+    return np.asarray(numbers.clip(-(2**15), 2**15 - 1), dtype=np.int16)
+
+
+def same_sketches(known: Sketches, others: Sketches) -> NDArray[np.int64]:
+    """Return the positions of `others` that are the same as one of `known`."""
+    usable = known[known.any(axis=1)].astype(np.float64)
+    asked = np.flatnonzero(others.any(axis=1))
+    if not usable.size or not asked.size:
+        return np.empty(0, dtype=np.int64)
+    nearest, _ = cKDTree(usable).query(
+        others[asked].astype(np.float64), p=np.inf, distance_upper_bound=_SAME + 1
+    )
+    return np.asarray(asked[nearest <= _SAME], dtype=np.int64)
+
+
+def same_pairs(sketches: Sketches) -> list[tuple[int, int]]:
+    """Return the pairs of positions whose sketches are the same, sorted."""
+    usable = np.flatnonzero(sketches.any(axis=1))
+    if usable.size < 2:  # noqa: PLR2004 (a pair)
+        return []
+    pairs = cKDTree(sketches[usable].astype(np.float64)).query_pairs(_SAME, p=np.inf)
+    return sorted((int(usable[first]), int(usable[second])) for first, second in pairs)
+
+
+@lru_cache(maxsize=4)
+def _signs(dim: int) -> NDArray[np.float64]:
+    """Return fixed signs [number, dim] from a bit generator's raw output, which numpy keeps stable."""
+    words = np.random.PCG64(np.random.SeedSequence(_SEED)).random_raw(SKETCH_NUMBERS * dim)
+    return np.where(np.asarray(words, dtype=np.uint64) >> np.uint64(63), 1.0, -1.0).reshape(-1, dim)
