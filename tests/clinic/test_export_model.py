@@ -29,6 +29,7 @@ from trust_cache.clinic.model_scoring import (
 )
 from trust_cache.heads.bank import to_torch
 from trust_cache.heads.fit import fit_heads
+from trust_cache.heads.fold_training import gate_tails
 from trust_cache.heads.head_settings import presets
 from trust_cache.statistics.sketches import same_sketches
 
@@ -115,7 +116,11 @@ def test_training_cases_are_refused_whatever_their_ids(place: Path, tmp_path: Pa
 def seed_of_a_split(place: Path, target: float, *, met: bool) -> int:
     """The first seed whose split of the new cases meets the target on evaluation, or misses it."""
     model, cache = read_model(place / "model").model, open_cache(place / "new.zarr")
-    scored = score_cache(cache, load_rows(cache), model.head)
+    rows = load_rows(cache)
+    scored, tails = (
+        score_cache(cache, rows, model.head),
+        gate_tails(model.gate, rows, np.arange(cache.images)),
+    )
     scores = check_scores(scores_table(cache, scored, model.configuration, tails))
     terms = {"protocol": LEFT_CC, "limit": 0.9}
     return next(

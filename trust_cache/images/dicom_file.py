@@ -4,10 +4,11 @@ Only the elements named here are read. The patient's identity is read by `read_h
 digests of it.
 """
 
+import logging
 import warnings
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -50,6 +51,22 @@ _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 
 
+@contextmanager
+def quiet_pydicom() -> Iterator[None]:
+    """Silence pydicom: its warnings quote header values, which must not reach a person or a log.
+
+    It warns when it reads, and again when an element's value is first used.
+    """
+    logger = logging.getLogger("pydicom")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before
+
+
 def open_dicom(place: Path | str) -> BinaryIO:
     """Open a file by path or URL; one that cannot be opened is a failure of its image."""
     try:
@@ -82,9 +99,7 @@ def read_dataset(
             start = file.read(_PREAMBLE)
             refuse_if(not start, "read", "the file is empty")
             file.seek(0)
-            with warnings.catch_warnings():
-                # pydicom's warnings quote header values, which must not reach a log.
-                warnings.simplefilter("ignore")
+            with quiet_pydicom():
                 _refuse_bomb(file)
                 return dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
     except InvalidDicomError:
@@ -102,7 +117,8 @@ def read_header(source: Path | str | BinaryIO) -> ImageHeader:
     """Read the header of one file (a path, a URL or an open file) and return what it is."""
     dataset = read_dataset(source, HEADER_ELEMENTS, pixels=False)
     try:
-        return header_of(dataset)
+        with quiet_pydicom():
+            return header_of(dataset)
     except Exception as error:  # pydicom converts an element when it is first used
         raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
 

@@ -12,7 +12,7 @@ from pydicom import Dataset
 
 from trust_cache.base.errors import InputError, TrustCacheError
 from trust_cache.images.decode import Stored, decode
-from trust_cache.images.dicom_file import header_of, read_dataset
+from trust_cache.images.dicom_file import header_of, quiet_pydicom, read_dataset
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.luts import GreyTable, build_table
 from trust_cache.images.mask import Box, box_of, cut_out, find_breast, mirror, reduce_padding
@@ -104,7 +104,8 @@ def _damaged_headers() -> Iterator[None]:
     Elements are converted on first access, so the error can come at any step.
     """
     try:
-        yield
+        with quiet_pydicom():
+            yield
     except (TrustCacheError, MemoryError):
         raise
     except Exception as error:
