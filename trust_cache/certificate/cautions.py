@@ -1,5 +1,6 @@
 """Warnings about the input of a certification, and the limits of any certificate."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from trust_cache.certificate.score_table import (
     unknown_columns,
 )
 from trust_cache.manifest.cases import FEATURE_TAIL, WARNING
+from trust_cache.manifest.picture_checks import check_of
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.thresholds import allowed_misses
 
@@ -110,7 +112,8 @@ def certification_warnings(
     """Return all warnings about the input and the outcome of a certification."""
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
-    warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
+    warnings += incomplete_warnings(cohort) + stopped_warnings(cohort)
+    warnings += reversed_warnings(points) + limit_warnings(points)
     if grouping is not None and len(grouping.names) > _MANY_GROUPS:
         warnings.append(
             f"column {grouping.column} has {len(grouping.names)} groups: each bound is wide and the"
@@ -138,6 +141,32 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
     if len(warnings) == 1 and len(next(iter(warnings.values()))) == len(cohort.configurations):
         return list(warnings)
     return [f"{', '.join(names)}: {text}" for text, names in warnings.items()]
+
+
+def stopped_warnings(cohort: Cohort) -> list[str]:
+    """Say how many cases each check of pictures, headers and features stops, and how many of them alone."""
+    if not cohort.problems:
+        return []
+    stopped, alone = Counter[str](), Counter[str]()
+    for texts in cohort.problems[0].values():
+        names = {_check_in(text) for text in texts}
+        checks = {name for name in names if name is not None}
+        stopped.update(checks)
+        alone.update(checks if len(names) == 1 else ())
+    if not stopped:
+        return []
+    listed = ", ".join(f"{name} {count:,} ({alone[name]:,} alone)" for name, count in stopped.most_common())
+    share = sum(alone.values()) / cohort.cases
+    return [
+        f"cases that checks of pictures, headers and features stop: {listed}; with a single such check as the"
+        f" only reason {share:.2%} of all cases"
+    ]
+
+
+def _check_in(problem: str) -> str | None:
+    """Return the check that a problem of a case comes from: `image NAME: CHECK: ...`."""
+    parts = problem.split(": ")
+    return next((name for name in parts[1:] if check_of(f"{name}:") == name), None)
 
 
 def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
