@@ -1,6 +1,8 @@
 """No word of a header reaches an output, a log or a message, whatever element it is in."""
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +30,18 @@ def plant(dataset: Dataset, kept: set[str]) -> int:
     return planted
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Later tests do not log to this test's files."""
+    logger = logging.getLogger("trust_cache")
+    before = logger.handlers[:]
+    yield
+    logger.handlers[:] = before
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_sentinels_in_every_text_element(run: Run, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("handlers")
+def test_sentinels_in_every_text_element(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_case(tmp_path / "some", 9001)
     scores_by_extract(tmp_path / "some", [9001], tiny_head(), tmp_path)
     model = place_model(tmp_path / "model", tiny_model(tmp_path / "cache.zarr", 0.999))
@@ -46,6 +58,7 @@ def test_sentinels_in_every_text_element(run: Run, tmp_path: Path) -> None:
     ]
     header = "image_id,case_id,label,laterality,projection,path"
     (tmp_path / "manifest.csv").write_text("\n".join([header, *rows]))
+    caplog.clear()  # what pydicom said when the files were written
     log = tmp_path / "log.txt"
     words = ["-v", "--log", log]
     outcomes = [
@@ -70,6 +83,6 @@ def test_sentinels_in_every_text_element(run: Run, tmp_path: Path) -> None:
         if path.is_file() and path.suffix in (".csv", ".json", ".txt", ".png")
     ]
     assert len(written) > 8
-    for content in (said.encode(), *(path.read_bytes() for path in written)):
+    for content in (said.encode(), caplog.text.encode(), *(path.read_bytes() for path in written)):
         assert SENTINEL.encode() not in content.upper()
         assert DATE.encode() not in content

@@ -1,4 +1,4 @@
-"""The feature gate of a run: fitted inside each fold, without labels and test images, and cheap in dismissal."""
+"""The feature gate of a run: fitted inside each fold, without labels and test images; its cost is small."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -27,6 +27,8 @@ _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0), 0xF7}) - {0xC4, 0xC8, 0xCC}  # ITU
 _END = b"\xff\xd9"  # EOI of JPEG and EOC of JPEG 2000: never inside their entropy-coded data
 _TAIL = 64  # bytes after the end marker that encoders were seen to add
 _GREY = ("MONOCHROME1", "MONOCHROME2")
+# PS3.3 C.7.6.3.1.2; the words of a header are not repeated unless they are known.
+_COLOURS = ("PALETTE COLOR", "RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_ICT", "YBR_RCT")
 _BITS_ALLOCATED = (8, 16)
 _REASON_LENGTH = 200  # of a decoder's own message
 
@@ -196,7 +198,7 @@ def _check_kind(dataset: Dataset) -> None:
     photometric = str(dataset.get("PhotometricInterpretation", "")).strip().upper()
     samples = _integer(dataset, "SamplesPerPixel", 1)
     if samples != 1 or photometric not in _GREY:
-        kind = photometric if photometric.replace("_", "").replace(" ", "").isalnum() else "unknown"
+        kind = photometric if photometric in (*_GREY, *_COLOURS) else "unknown"
         _refuse(f"not a grey image: photometric interpretation {kind}, {samples} samples a pixel")
 
 

@@ -34,8 +34,8 @@ def same_pictures(sketches: Mapping[str, tuple[str, str]]) -> dict[str, str]:
         others[names[second]].append(names[first])
     found = {}
     for name, equal in others.items():
-        elsewhere = any(sketches[other][0] != sketches[name][0] for other in equal)
-        place = " of another case" if elsewhere else ""
+        further = any(sketches[other][0] != sketches[name][0] for other in equal)
+        place = " of another case" if further else ""
         more = ", ..." if len(equal) > _SHOWN else ""
         words = f"the same picture as image {', '.join(sorted(equal)[:_SHOWN])}{more}{place}"
         found[name] = finding("same-picture", words)
