@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 WORKERS ?= 2
 
-.PHONY: setup demo test test-slow test-browser lint bench docs clean
+.PHONY: setup demo test test-slow test-browser lint bench docs figures dist clean
 
 setup: $(VENV)/.ready
 
@@ -38,13 +38,26 @@ lint: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
+# The site into site/: a warning is an error, and nothing is fetched from the network.
 docs: setup
-	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md
-	$(BIN)/python docs/make_coverage_tables.py --page docs/statistics.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# The figures and tables of the pages, again: minutes, and hours if nothing is there.
+figures: setup
+	$(BIN)/python docs/make_statistics_figures.py --page docs/statistics.md docs/choosing.md
+	$(BIN)/python docs/make_coverage_tables.py --page docs/coverage.md
 	$(BIN)/python docs/make_comparison_figures.py --page docs/comparison.md
 	$(BIN)/python docs/simulate_training_noise.py --page docs/comparison.md
 	$(BIN)/python docs/rivals_numbers.py
 	$(BIN)/python docs/simulate_scale.py
+	$(BIN)/python docs/make_report_picture.py
+	$(BIN)/python docs/refresh_notebooks.py
+
+# What a release uploads: the source archive and the wheel, checked.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

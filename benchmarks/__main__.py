@@ -4,7 +4,10 @@ import subprocess
 import sys
 from importlib import import_module
 
-ALL = ("start", "certificate", "heads", "memory", "sweep", "images", "extraction", "cluster", "report")
+ALL = (
+    "start", "certificate", "heads", "memory", "sweep", "images", "extraction", "chain", "cluster", "report",
+    "monitoring",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""An RSNA-shaped cache for the benchmarks, made once and kept in a scratch folder."""
+"""Caches of the paper's sizes for the benchmarks, made once and kept in a scratch folder."""
 
 import os
 import shutil
@@ -23,9 +23,14 @@ def discard(cache: Cache) -> None:
 
 
 def rsna_cache(views: int = 8, ending: str = "zarr") -> Cache:
-    """Return the cache with `views` augmented views, simulated if it is missing or incomplete."""
-    path = scratch() / f"rsna-{views}.{ending}"
+    """Return the RSNA-shaped cache with `views` augmented views, simulated if it is missing."""
+    return simulated("rsna", views, ending)
+
+
+def simulated(like: str, views: int = 8, ending: str = "zarr") -> Cache:
+    """Return a cache like one of the data sets with `views` augmented views, simulated if it is missing."""
+    path = scratch() / f"{like}-{views}.{ending}"
     if path.exists():
         return open_cache(path)
     print(f"  simulating {path} ...", flush=True)
-    return simulate_cache("rsna", path, views=views)
+    return simulate_cache(like, path, views=views)

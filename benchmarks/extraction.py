@@ -46,7 +46,7 @@ def run() -> bool:
     """Print views per second and ratios; return whether the targets were met."""
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         folder = Path(name)
-        files = _images(folder, max(FULL_IMAGES, FAST_IMAGES))
+        files = write_images(folder, max(FULL_IMAGES, FAST_IMAGES))
         good = _at_full_size(folder, files[:FULL_IMAGES])
         for workers in (1, 2):
             good = _with_a_fast_encoder(folder, files[:FAST_IMAGES], workers) and good
@@ -64,7 +64,7 @@ def _at_full_size(folder: Path, files: list[ImageFile]) -> bool:
             encoder(ready)
 
     ours, theirs = _in_turn(
-        lambda: _extract(folder, files, plan, encoder, encoder.dim, batch=FULL_BATCH, workers=1),
+        lambda: extract_once(folder, files, plan, encoder, encoder.dim, batch=FULL_BATCH, workers=1),
         bare,
         FULL_ROUNDS,
     )
@@ -86,7 +86,7 @@ def _with_a_fast_encoder(folder: Path, files: list[ImageFile], workers: int) -> 
                 make_views(decoded.pixels, Recipe(SIZE), plan.parameters(file.image_id))
 
     ours, theirs = _in_turn(
-        lambda: _extract(folder, files, plan, FastEncoder(), FAST_DIM, batch=16, workers=workers),
+        lambda: extract_once(folder, files, plan, FastEncoder(), FAST_DIM, batch=16, workers=workers),
         limit,
         FAST_ROUNDS,
     )
@@ -108,7 +108,7 @@ def _in_turn(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) 
     return min(times[0]), min(times[1])
 
 
-def _extract(
+def extract_once(
     folder: Path,
     files: list[ImageFile],
     plan: ViewPlan,
@@ -140,7 +140,7 @@ def _refuse_halving(*halving: int) -> None:
     raise RuntimeError(f"no memory for the benchmark: {halving}")
 
 
-def _images(folder: Path, count: int) -> list[ImageFile]:
+def write_images(folder: Path, count: int) -> list[ImageFile]:
     """Draw one breast and write it often: decoding it costs the same each time."""
     phantom = draw_phantom(PhantomSettings(ROWS, COLUMNS, "L", "MLO"), seed=0)
     data = encode_png(np.rint(phantom.intensity * 65_535).astype(np.uint16))

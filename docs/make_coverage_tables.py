@@ -1,6 +1,6 @@
-"""Simulate certificates whose truth is known, and with --page refresh their tables in the statistics page.
+"""Simulate certificates whose truth is known, and with --page refresh their tables in their page.
 
-From the top of the project: python docs/make_coverage_tables.py --page docs/statistics.md
+From the top of the project: python docs/make_coverage_tables.py --page docs/coverage.md
 Training takes about a second for each cohort on one core. Cohorts that are in the CSV file already are not
 simulated again, so an interrupted run is resumed by the same command.
 """

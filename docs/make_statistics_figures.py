@@ -1,6 +1,6 @@
 """Make the figures and CSV files of the statistics page, and with --page refresh the tables in it.
 
-From the top of the project: python docs/make_statistics_figures.py --page docs/statistics.md
+From the top of the project: python docs/make_statistics_figures.py --page docs/statistics.md docs/choosing.md
 """
 
 import argparse
@@ -34,9 +34,9 @@ def main() -> None:
     for name, chart in draw(options.out):
         _save(chart, options.out / name)
         print(options.out / name)
-    if options.page is not None:
-        page = options.page.read_text(encoding="utf-8")
-        options.page.write_text(fill_page(page, render_tables(options.out)), encoding="utf-8")
+    for page in options.page:
+        filled = fill_page(page.read_text(encoding="utf-8"), render_tables(options.out))
+        page.write_text(filled, encoding="utf-8")
 
 
 def make_numbers(replicates: int, resplits: int, seed: int) -> Iterator[tuple[str, bytes]]:
@@ -98,7 +98,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=HERE / "figures", help="folder of the figures and CSV files"
     )
-    parser.add_argument("--page", type=Path, default=None, help="page whose tables to refresh")
+    parser.add_argument("--page", type=Path, nargs="*", default=[], help="pages whose tables to refresh")
     return parser.parse_args()
 
 

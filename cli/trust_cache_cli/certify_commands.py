@@ -1,6 +1,6 @@
 """The commands certify, verify and plan."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +23,9 @@ from trust_cache_cli.options import (
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
+    from trust_cache.api.certificate_functions import CertifyResult
+    from trust_cache.api.clinic_functions import ModelCertifyResult
     from trust_cache.certificate.certification import Certification
-    from trust_cache.certificate.plan import Need, Reach, RuleOutlook
-    from trust_cache.clinic.certify_model import ModelCertification
 
 
 DISAGREES = 1
@@ -66,6 +66,13 @@ def certify(
             "--attach", help="With --model: write the certificate and its threshold to the model folder."
         ),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --model: the key of export-model. Case ids are then compared too, not only images.",
+        ),
+    ] = None,
     seed: Seed = 0,
     by: By = None,
     patient: PatientColumn = "patient_id",
@@ -80,29 +87,26 @@ def certify(
     cases, and the default target is the model's own. With --attach, the exit code is 1 if there was nothing
     to attach.
     """
-    from trust_cache.base.files import refuse_unknown
-    from trust_cache.certificate.attempts import record_attempt
-    from trust_cache.certificate.certified_folder import OWN, as_document, write_certification
-    from trust_cache.certificate.certify import certify as certify_scores
+    from trust_cache.certificate.certified_folder import as_document
 
-    made = None
+    made: ModelCertifyResult | None = None
+    certification: CertifyResult
     with bar("resplits", terms.resplits) as resplits:
         options = {**vars(terms), "seed": seed, "by": by, "patient": patient, "advance": resplits.advance}
         targets = options.pop("target")
-        if model is not None or cache is not None or attach:
-            made = _certify_model(scores, model, cache, out, targets, attach, options)
-            certification, kept = made.certification, made.kept
+        if model is not None or cache is not None or attach or key is not None:
+            options |= {"targets": targets, "attach": attach, "key": key}
+            certification = made = _certify_model(scores, model, cache, out, options)
         elif scores is None:
             raise InputError(
                 "expected scores (a CSV file or run folder), or --model with --cache, found none"
             )
         else:
-            refuse_unknown(out, own=OWN)
+            from trust_cache.api.certificate_functions import certify as certify_scores
+
             options["protocol"] = options["protocol"] or "paper"
-            certification = certify_scores(scores, targets=tuple(targets or TARGETS), **options)
-            certification = record_attempt(certification, scores)
-            kept = write_certification(certification, out)
-    note_kept(out, kept)
+            certification = certify_scores(scores, out, targets=tuple(targets or TARGETS), **options)
+    note_kept(out, certification.kept)
     warn(certification.warnings)
     if json:
         show_json(as_document(certification))
@@ -117,20 +121,18 @@ def _certify_model(
     model: Path | None,
     cache: str | None,
     out: Path,
-    targets: list[float] | None,
-    attach: bool,
     options: dict[str, Any],
-) -> "ModelCertification":
-    from trust_cache.clinic.certify_model import certify_model
+) -> "ModelCertifyResult":
+    from trust_cache.api.clinic_functions import certify_model
 
     if scores is not None or model is None or cache is None:
         raise InputError(
-            "expected either scores, or --model together with --cache (and --attach only with them)"
+            "expected either scores, or --model together with --cache (and --attach and --key only with them)"
         )
-    return certify_model(model, cache, out, targets=targets, attach=attach, **options)
+    return certify_model(model, cache, out, **options)
 
 
-def _say_attached(made: "ModelCertification", model: Path | None) -> None:
+def _say_attached(made: "ModelCertifyResult", model: Path | None) -> None:
     if not made.attached:
         note(f"{model} is unchanged, the certificate was not attached: {made.not_attached}")
         raise typer.Exit(NOT_ATTACHED)
@@ -154,12 +156,15 @@ def show_certification(certification: "Certification", out: Path) -> None:
     app,
     "verify certified/certificates/closed-loop@0.98.json --scores run/scores.csv",
     "verify run/",
+    "verify certified/ --scores run/",
+    "verify cache.zarr --json",
 )
 def verify(
     artefact: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A file of certified/certificates/, or any folder, cache or worklist that a command wrote."
+            help="A file of certified/certificates/, or any folder, cache, worklist or history that a command"
+            " wrote; the cache may be a URL."
         ),
     ],
     scores: Annotated[
@@ -168,153 +173,109 @@ def verify(
     ] = None,
     split: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The split. [split.csv of the certificate's folder]"),
+        typer.Option(metavar="FILE", help="The split of a certificate. [split.csv of its folder]"),
     ] = None,
     patient: PatientColumn = "patient_id",
     json: AsJson = False,
 ) -> None:
-    """Recompute a certificate from its scores and split, or compare a folder with its records.
+    """Recompute a certificate from its scores and split, or compare an artefact with its records.
 
-    Lists the fields, files and images that do not agree; the exit code is then 1. A run is followed to its
-    cache, and a cache to its pictures.
+    Lists the fields, files, rows and images that do not agree; the exit code is then 1. A certified folder is
+    followed to its run, a run to its cache, and a cache to its pictures. A worklist is compared with
+    NAME.record.json beside it. A report is a page to read: verify what it was made from.
     """
-    if artefact.suffix != ".json":
-        _verify_folder(artefact, scores, json=json)
-        return
-    if scores is None:
-        raise InputError(f"{artefact}: expected the scores that it certifies; give them with --scores")
+    from trust_cache.api.verify_folder import verify as verify_artefact
     from trust_cache.certificate.verify import as_document
-    from trust_cache.certificate.verify import verify as verify_certificate
 
-    verification = verify_certificate(artefact, scores, split, patient=patient)
-    if json:
-        show_json(as_document(verification))
-    elif verification.holds:
-        say(f"{artefact} agrees with these scores and this split.", style="green")
+    found = verify_artefact(artefact, scores, split, patient=patient)
+    if json and found.verification is not None:
+        show_json(as_document(found.verification))
+    elif json:
+        show_json([asdict(link) for link in found.links])
     else:
-        title = f"{artefact} does not agree with these scores and this split:"
-        show_list(title, (str(item) for item in verification.disagreements))
-    if not verification.holds:
-        raise typer.Exit(DISAGREES)
-
-
-def _verify_folder(folder: Path, scores: Path | None, *, json: bool) -> None:
-    """Print each link of a folder's chain with its mismatches."""
-    from trust_cache.api.verify_folder import verify_folder
-
-    links = verify_folder(folder, scores)
-    if json:
-        show_json([asdict(link) for link in links])
-    else:
-        for link in links:
+        with_what = "its record" if found.verification is None else "these scores and this split"
+        for link in found.links:
             for text in link.notes:
                 note(text)
+            place = link.place if found.verification is not None else f"{link.place} ({link.kind})"
             if link.mismatches:
-                show_list(f"{link.place} ({link.kind}) does not agree with its record:", link.mismatches)
+                show_list(f"{place} does not agree with {with_what}:", link.mismatches)
             else:
-                say(f"{link.place} ({link.kind}) agrees with its record.", style="green")
-    if any(link.mismatches for link in links):
+                say(f"{place} agrees with {with_what}.", style="green")
+    if not found.holds:
         raise typer.Exit(DISAGREES)
 
 
-@command(app, "plan --bound 0.01 --dismissal 0.2 --misses 2", "plan --cases 5997 --positives 149")
-def plan(
-    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None,
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is wanted or known; see the help of the command."""
+
+    bound: Annotated[float | None, typer.Option(metavar="B", help="The wanted bound, a fraction.")] = None
     dismissal: Annotated[
         float | None, typer.Option(metavar="D", help="The expected dismissal, a fraction.")
-    ] = None,
+    ] = None
     misses: Annotated[
         int | None, typer.Option(metavar="K", help="The expected cancers among the dismissed. [0]")
-    ] = None,
-    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None,
-    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None,
+    ] = None
+    cases: Annotated[int | None, typer.Option(metavar="N", help="Cases of the cohort.")] = None
+    positives: Annotated[int | None, typer.Option(metavar="C", help="Positive cases of the cohort.")] = None
+    rate: Annotated[
+        float | None, typer.Option(metavar="P", help="The true cancer rate among the dismissed.")
+    ] = None
+    limit: Annotated[float | None, typer.Option(metavar="L", help="The largest acceptable bound.")] = None
+    assurance: Annotated[
+        float | None, typer.Option(metavar="A", help="The wanted chance of a bound below the limit.")
+    ] = None
+    audit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="The share of dismissed cases that is read anyway after certification."
+        ),
+    ] = None
+
+
+@command(
+    app,
+    "plan --bound 0.01 --dismissal 0.2 --misses 2",
+    "plan --bound 0.01 --dismissal 0.2 --misses 2 --audit 0.05 --figure watching.svg",
+    "plan --cases 5997 --positives 149",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --cases 6000",
+    "plan --rate 0.002 --limit 0.01 --dismissal 0.2 --assurance 0.9 --figure assurance.svg",
+)
+def plan(
+    options: PlanOptions,
     target: Targets = None,
     delta: Delta = 0.01,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw it (.svg, .png, .html, .json).")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print how many cases a bound needs, or which bounds a cohort can reach and how often.
+    """Print how many cases a bound needs, which bounds a cohort can reach, and how likely each is.
 
-    Give either --bound and --dismissal (and --misses), or --cases and --positives.
+    Give --bound and --dismissal (and --misses) for the cases that a bound needs, and for how soon monitoring
+    confirms it or raises the alarm (--audit: from audited cases alone). Give --cases and --positives for what
+    a cohort can reach. Give --rate, --limit and --dismissal with --cases for the assurance, the chance that
+    the bound will be below the limit, or with --assurance for the cases that it needs.
     """
-    from trust_cache.certificate.plan import DISMISSALS, plan_cases, plan_reach
+    from trust_cache.api.certificate_functions import plan as plan_study
+    from trust_cache.certificate.planning import plan_tables
 
-    if cases is not None and positives is not None and bound is None and misses is None:
-        reach = plan_reach(
-            cases=cases,
-            positives=positives,
-            targets=tuple(target or TARGETS),
-            delta=delta,
-            dismissals=DISMISSALS if dismissal is None else (dismissal,),
-        )
-        show_json(asdict(reach)) if json else _show_reach(reach)
-    elif bound is not None and dismissal is not None and (cases, positives, target) == (None,) * 3:
-        need = plan_cases(bound=bound, dismissal=dismissal, misses=misses or 0, delta=delta)
-        show_json(asdict(need)) if json else _show_need(need)
-    else:
-        raise InputError(
-            "plan: expected either --bound and --dismissal (with --misses), or --cases and --positives"
-            " (with --target and --dismissal)"
-        )
+    found = plan_study(**vars(options), targets=target, delta=delta)
+    if figure is not None:
+        from trust_cache.figures.figure import save_figure
 
-
-def _show_need(need: "Need") -> None:
-    from trust_cache.base.text_tables import confidence, whole_percent
-
-    say(
-        f"A bound of {whole_percent(need.bound)} at {confidence(need.delta)} confidence with"
-        f" {need.misses} cancers among the dismissed needs {need.dismissed:,} dismissed cases."
-        f" At a dismissal of {whole_percent(need.dismissal)} that is {need.evaluation_cases:,} evaluation"
-        f" cases, and {need.cases:,} cases with the 20 % for the threshold search.",
-    )
-
-
-def _show_reach(reach: "Reach") -> None:
-    from trust_cache.base.text_tables import Table, confidence, percent, whole_percent
-
-    say(
-        f"{reach.cases:,} cases with {reach.positives:,} positive: search"
-        f" {reach.search_cases:,} ({reach.search_positives:,}), evaluation"
-        f" {reach.evaluation_cases:,} ({reach.evaluation_positives:,})."
-        f" On search, recall moves in steps of {percent(reach.recall_step)}."
-        f" No model can have a bound below {percent(reach.best_bound, 4)}"
-        " (every negative dismissed, no positive).\n",
-    )
-    others = reach.targets[0].rules[1:]
-    show_table(Table(
-        "How often the paper's rule meets its target on evaluation (Beta-binomial law)",
-        ("Target", "Misses allowed, search", "evaluation", "Target met", *(item.rule for item in others)),
-        tuple(
-            (
-                whole_percent(row.target),
-                f"{row.rules[0].search_misses}",
-                f"{row.allowed}",
-                percent(row.rules[0].chance_met, 0),
-                *(_feasible(item) for item in row.rules[1:]),
-            )
-            for row in reach.targets
-        ),
-        "The last columns: the rules with a promise about the miss rate, and the search positives they need.",
-    ))  # fmt: skip
-    allowed = [f"{row.allowed} misses ({whole_percent(row.target)})" for row in reach.targets]
-    bounds = [{at.dismissal: at.bound for at in row.bounds} for row in reach.targets]
-    show_table(Table(
-        f"Bound at {confidence(reach.delta)} confidence by dismissal and by the cancers among the dismissed",
-        ("Dismissal", "Dismissed", "no miss", *allowed),
-        tuple(
-            (
-                whole_percent(at.dismissal),
-                f"{at.dismissed:,}",
-                percent(at.bound),
-                *(percent(column.get(at.dismissal)) for column in bounds),
-            )
-            for at in reach.bounds
-        ),
-    ))  # fmt: skip
-
-
-def _feasible(outlook: "RuleOutlook") -> str:
-    if outlook.needed is None:
-        return "impossible"
-    if outlook.search_misses is None:
-        return f"infeasible, needs {outlook.needed}"
-    return f"feasible (needs {outlook.needed})"
+        save_figure(found.figure(), figure)
+    if json:
+        show_json(found.as_document())
+        return
+    if found.need is not None:
+        say(plan_tables.need_in_words(found.need))
+    if found.watch is not None:
+        show_table(plan_tables.watch_table(found.watch))
+    if found.assurance is not None:
+        say(plan_tables.assurance_in_words(found.assurance))
+    if found.reach is not None:
+        say(plan_tables.reach_in_words(found.reach))
+        for table in plan_tables.reach_tables(found.reach):
+            show_table(table)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache.base.errors import InputError
 from trust_cache_cli.options import (
     TARGETS,
     AsJson,
@@ -78,15 +77,14 @@ def compare(
     spread over single splits, and DeLong's test of the case AUROCs. The data often cannot decide: that is a
     result.
     """
-    from trust_cache.base.files import refuse_unknown
-    from trust_cache.studies.compare.compare import compare as compare_scores
-    from trust_cache.studies.compare.compare_folder import OWN, sentences, write_comparison
+    from trust_cache.api.study_functions import compare as compare_scores
+    from trust_cache.studies.compare.compare_folder import sentences
     from trust_cache.studies.compare.compare_tables import all_tables
 
-    refuse_unknown(out, own=OWN)
     with bar("resplits", resplits) as shown:
-        comparison = compare_scores(
+        found = compare_scores(
             scores,
+            out,
             targets=tuple(target or TARGETS),
             reference=reference,
             resamples=resamples,
@@ -98,7 +96,8 @@ def compare(
             patient=patient,
             advance=shown.advance,
         )
-    note_kept(out, write_comparison(comparison, out))
+    comparison = found.comparison
+    note_kept(out, found.kept)
     warn(comparison.warnings)
     if json:
         show_json(comparison.as_document())
@@ -154,32 +153,17 @@ def rivals(
     conformal risk training. Rules: the paper's, conformal risk control, RCPS, Learn then Test, SGR. A rule
     that finds no threshold prints how many positives or dismissed cases it needs; that is a result.
     """
-    from trust_cache.base.files import refuse_unknown
-    from trust_cache.manifest.protocol import find_protocol
-    from trust_cache.studies.rivals.rival_rules import RivalSettings
-    from trust_cache.studies.rivals.rivals import study_cache, study_scores
-    from trust_cache.studies.rivals.rivals_folder import OWN, as_document, write_study
+    from trust_cache.api.study_functions import rivals as study_rivals
+    from trust_cache.studies.rivals.rivals_folder import as_document
 
-    if (cache is None) == (scores is None):
-        raise InputError("expected a cache or --scores, found " + ("both" if cache else "neither"))
-    if scores is not None and (folds is not None or models is not None):
-        raise InputError("--folds and --models are for training; --scores trains nothing, leave them out")
-    named = {"models": names(models), "rules": names(rules)}
-    chosen = {name: value for name, value in named.items() if value is not None}
-    settings = RivalSettings(
-        tuple(target or TARGETS), level, delta, seed, epochs=epochs, limit=limit,
-        protocol=find_protocol(protocol), **chosen,
-    )  # fmt: skip
-    refuse_unknown(out, own=OWN)
-    if cache is None:
-        study = study_scores(scores or Path(), settings, split=split)
-    else:
-        with bar("fitting score models", settings.steps) as shown:
-            study = study_cache(
-                cache, settings, split=split, folds=folds, threads=threads, low_memory=low_memory,
-                advance=shown.advance,
-            )  # fmt: skip
-    note_kept(out, write_study(study, out))
+    with bar("fitting score models") as shown:
+        study = study_rivals(
+            cache, out, scores=scores, targets=tuple(target or TARGETS), level=level, delta=delta,
+            limit=limit, protocol=protocol, seed=seed, split=split, folds=folds, models=names(models),
+            rules=names(rules), epochs=epochs, threads=threads, low_memory=low_memory, on_start=shown.start,
+            advance=shown.advance,
+        )  # fmt: skip
+    note_kept(out, study.kept)
     warn(study.warnings)
     show_json(as_document(study)) if json else _show_study(study, out)
 

@@ -107,10 +107,10 @@ def extract(
 ) -> None:
     """Encode the PNGs of a manifest into a cache: one clean and K augmented views of each image.
 
-    Resumes an existing cache if everything that affects features is the same; shards whose pictures changed
-    are made again. Images that fail, or have no
-    picture, are rows without features; failures.csv in the cache lists the reasons, and the exit code is then
-    1. The others are finished: `fit-heads` can use the cache. The next start tries the failed ones again.
+    Resumes an existing cache if everything that affects features is the same; shards whose pictures changed,
+    or that are not as they were written, are made again. Images that fail, or have no picture, are rows
+    without features; failures.csv in the cache lists the reasons, and the exit code is then 1. The others are
+    finished: `fit-heads` can use the cache. The next start tries the failed ones again.
     """
     from trust_cache.cache.extract.extract import extract as extract_all
     from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
@@ -151,8 +151,10 @@ class _Progress:
         from trust_cache.cache.extract.progress_meter import Meter
 
         warn(start.warnings)
-        if start.changed:
-            say(f"{start.changed:,} pictures changed: their shards are made again.")
+        if start.stale.pictures:
+            say(f"{start.stale.pictures:,} pictures changed: their shards are made again.")
+        if start.stale.damaged:
+            say(f"{start.stale.damaged:,} shards are not as they were written: they are made again.")
         self.meter = Meter(start.images, start.images_before, start.processes)
         self._bar.start(start.images, start.images_before)
 

@@ -1,12 +1,10 @@
 """The commands preprocess and images show, synthesize."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trust_cache.base.errors import InputError
 from trust_cache_cli.options import (
     AllowUrls,
     AsJson,
@@ -47,16 +45,16 @@ def preprocess(
     label and an empty path; failures.csv lists the reasons, and the exit code is then 1. warnings.csv lists
     warnings about pictures.
     """
-    from trust_cache.base.places import join, list_names
-    from trust_cache.images.contact_sheet import write_sheet
+    from trust_cache.api.image_functions import preprocess as preprocess_all
+    from trust_cache.base.places import join
     from trust_cache.images.image_failures import FAILURES, WARNINGS
-    from trust_cache.images.preprocess import preprocess as preprocess_all
 
     with bar("preprocessing") as shown:
         run = preprocess_all(
             manifest,
             out,
-            workers=cluster.cluster() or workers or os.cpu_count() or 1,
+            workers=cluster.cluster() or workers,
+            sheet=sheet,
             allow_urls=allow_urls,
             on_start=shown.start,
             advance=shown.advance,
@@ -65,8 +63,6 @@ def preprocess(
     if len(run.warnings) > _WARNINGS_SHOWN:
         more = len(run.warnings) - _WARNINGS_SHOWN
         warn([f"and {more:,} more warnings; {join(out, WARNINGS)} lists all"])
-    if sheet is not None:
-        write_sheet([join(out, name) for name in sorted(list_names(out)) if name.endswith(".png")], sheet)
     good = run.images - len(run.failures)
     changed = f" {run.changed:,} of them changed: made again." if run.changed else ""
     say(f"Written to {out}: {good:,} of {run.images:,} images, {run.reused:,} of them before.{changed}")
@@ -84,29 +80,12 @@ def show(
     ] = None,
 ) -> None:
     """Write the steps of one image side by side: decoded, mask, crop."""
-    from trust_cache.base.files import write_file
-    from trust_cache.images.contact_sheet import draw_steps
-    from trust_cache.images.dicom_file import read_dataset
-    from trust_cache.images.image_failures import ImageError
-    from trust_cache.images.picture import cut_breast, prepare_image, tagged_laterality
-    from trust_cache.images.picture_folder import ImageSettings
-    from trust_cache.images.png_files import encode_png
+    from trust_cache.api.image_functions import show_image
 
-    settings = ImageSettings()
-    try:
-        dataset = read_dataset(file)
-        prepared = prepare_image(dataset, laterality or tagged_laterality(dataset) or "L", settings)
-    except ImageError as error:
-        raise InputError(f"{file}: {error}") from error
-    warn(prepared.warnings)
-    try:
-        processed = cut_breast(prepared, settings)
-    except ImageError as error:
-        write_file(out, encode_png(draw_steps(prepared, None)))
-        raise InputError(f"{file}: {error}; {out} shows the decoded image") from error
-    write_file(out, encode_png(draw_steps(prepared, processed)))
-    rows, columns = processed.png_pixels.shape
-    say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {processed.decoder}.")
+    drawn = show_image(file, out, laterality=laterality)
+    warn(drawn.warnings)
+    rows, columns = drawn.shape
+    say(f"Written to {out}: decoded, mask and crop ({rows} x {columns}), by {drawn.decoder}.")
 
 
 @command(
@@ -135,19 +114,13 @@ def synthesize(
     json: AsJson = False,
 ) -> None:
     """Make synthetic mammograms as DICOM files, in the layout of a public data set."""
-    from trust_cache.synthetic.image_cohort import CohortSettings, plan_cohort, synthesize_cohort
+    from trust_cache.api.image_functions import synthesize_images
 
-    settings = CohortSettings(
-        like=like,
-        cases=cases,
-        seed=seed,
-        size=size,
-        prevalence=prevalence,
-        lesion_contrast=contrast,
-        broken=broken,
-    )
-    with bar("drawing", len(plan_cohort(settings))) as shown:
-        cohort = synthesize_cohort(settings, out, workers=workers, advance=shown.advance)
+    with bar("drawing") as shown:
+        cohort = synthesize_images(
+            like, cases, out, workers=workers, on_start=shown.start, advance=shown.advance, seed=seed,
+            size=size, prevalence=prevalence, lesion_contrast=contrast, broken=broken,
+        )  # fmt: skip
     positive = len({image.case_id for image in cohort.images if image.label})
     if json:
         show_json(

@@ -73,7 +73,8 @@ def estimate(
     The size is exact for a Zarr cache. The time is measured now on a few images of the manifest: use an idle
     machine, with the files in their final place. `trust-cache doctor MANIFEST` prints the size without torch.
     """
-    from trust_cache.api.estimate import as_document, estimate_extraction, sentences
+    from trust_cache.api.estimate import as_document, sentences
+    from trust_cache.api.estimate import estimate as estimate_extraction
 
     found = estimate_extraction(
         manifest, views, weights=weights, encoder=encoder, device=device, image_size=image_size
@@ -100,7 +101,8 @@ def demo(
 
     Reuses the finished parts of an earlier start. Needs `trust-cache[extract]`.
     """
-    from trust_cache.api.demo import CASES, Listener, run_demo
+    from trust_cache.api.demo import CASES, Listener
+    from trust_cache.api.demo import demo as run_demo
 
     with bar("  ") as shown:
         listener = Listener(step=shown.announce, part=shown.show)

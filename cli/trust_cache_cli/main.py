@@ -3,13 +3,14 @@
 import io
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache.base.files import DISK_FULL
-from trust_cache.base.places import refuse_credentials
+from trust_cache.base.places import redacted, refuse_credentials
 from trust_cache_cli import (
     cache_commands,
     certify_commands,
@@ -25,8 +26,23 @@ from trust_cache_cli import (
 )
 from trust_cache_cli.output import fail
 
+
+class RedactingGroup(TyperGroup):
+    """Commands whose complaints about the words of a command line hide the environment's secrets."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the words name."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if hasattr(error, "format_message"):  # of typer, which prints it itself
+                error.message = redacted(error.message)  # type: ignore[attr-defined]
+            raise
+
+
 app = typer.Typer(
     name="trust-cache",
+    cls=RedactingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

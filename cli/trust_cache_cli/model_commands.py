@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trust_cache.base.errors import parse_day
 from trust_cache_cli.options import AsJson, RunArgument, Threads, Workers, command, command_group
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, warn
 
 if TYPE_CHECKING:
     from trust_cache.clinic.model_folder import StoredModel
+    from trust_cache.clinic.monitoring.monitor import MonitorSettings
     from trust_cache.clinic.triage import Triage, TriageSettings
 
 
-CONTRADICTED = 1
+ALARM = 1
 SOME_FAILED = 1
 DISCLAIMER = "Research tool, not a medical device: make no decision about a person from this list."
+HistoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The history of the model. [MODEL.history.jsonl beside the model folder]"
+    ),
+]
 app = command_group()
 
 
@@ -25,6 +33,7 @@ app = command_group()
     app,
     "export-model run/ --configuration closed-loop --out model/",
     "export-model external/ --configuration closed-loop --out model/ --target 0.95",
+    "export-model run/ --configuration closed-loop --out model/ --key model.key",
     name="export-model",
 )
 def export_model(
@@ -55,6 +64,18 @@ def export_model(
             " certificate has its own.",
         ),
     ] = "screening",
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A key, made if the file does not exist (mode 0600): the model then has keyed digests of its"
+            " case ids. Keep it apart from the model. [no digests]",
+        ),
+    ] = None,
+    valid_until: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The last day (YYYY-MM-DD) on which triage applies the model."),
+    ] = None,
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -76,6 +97,8 @@ def export_model(
             test_cache=test_cache,
             certified=certified,
             protocol=protocol,
+            key=key,
+            valid_until=valid_until,
             threads=threads,
             on_epoch=shown.show,
         )
@@ -97,6 +120,8 @@ def _document(stored: "StoredModel") -> dict[str, object]:
         "protocol": model.protocol.as_document(),
         "certified": model.certified,
         "bound": None if model.certificate is None else model.certificate.bound,
+        "valid_until": model.valid_until,
+        "terms": {part: [item.as_document() for item in found] for part, found in model.terms.items()},
         "attempts": 0 if model.certificate is None else len(model.certificate.attempts),
     }
 
@@ -116,6 +141,8 @@ def _show(stored: "StoredModel") -> None:
             f" trust-cache certify --model {stored.folder} --cache new.zarr --out certified/ --attach"
         )
         return
+    if model.valid_until is not None:
+        say(f"Valid until {model.valid_until}: afterwards triage refuses it.")
     bound, sure = percent(model.certificate.bound), confidence(model.certificate.delta)
     say(f"Certified: with {sure} confidence at most {bound} of dismissed cases like those have cancer.")
     attempts = len(model.certificate.attempts)
@@ -123,56 +150,101 @@ def _show(stored: "StoredModel") -> None:
         say(f"It took {attempts} attempts with different settings or splits; certificate.json lists them.")
 
 
+@dataclass(frozen=True)
+class MonitorOptions:
+    """How to count, apart from the files."""
+
+    follow_up: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="A dismissed case counts after this time: 24m, 90d, 12w or 2y."),
+    ] = "24m"
+    reading_time: Annotated[
+        str, typer.Option(metavar="TIME", help="An audited case counts after this time, read or not.")
+    ] = "3m"
+    window: Annotated[str, typer.Option(metavar="TIME", help="The time of the recent cases.")] = "12m"
+    as_of: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day of the count, YYYY-MM-DD. [today]")
+    ] = None
+    site: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A column of worklists and outcomes that tells sites with equal ids apart."
+        ),
+    ] = None
+    delta: Annotated[float | None, typer.Option(help="One minus the confidence. [the certificate's]")] = None
+
+    def settings(self) -> "MonitorSettings":
+        """Return the settings that the options mean."""
+        from trust_cache.clinic.monitoring.monitor import MonitorSettings
+
+        as_of = None if self.as_of is None else parse_day(self.as_of, "as of")
+        return MonitorSettings(self.follow_up, self.reading_time, self.window, as_of, self.site, self.delta)
+
+
 @command(
     app,
-    "monitor worklist.csv --outcomes outcomes.csv --model model/",
-    "monitor worklist.csv --outcomes outcomes.csv --model model/ --history looks.json --json",
+    "monitor worklist.csv --outcomes outcomes.csv --model model/ --page monitoring.html",
+    "monitor worklist.csv --readings readings.csv --model model/ --audit-key model.audit.key",
+    "monitor worklist.csv --outcomes outcomes.csv --model model/ --follow-up 24m --as-of 2026-06-30 --json",
 )
 def monitor(
     worklists: Annotated[list[Path], typer.Argument(help="Worklists from `triage`.")],
-    outcomes: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="A CSV with case_id, label (1: cancer) and, if known, date."),
-    ],
     model: Annotated[Path, typer.Option(metavar="DIR", help="The model folder that decided.")],
-    history: Annotated[
+    options: MonitorOptions,
+    outcomes: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The record of all looks; keep it, because without it the count restarts."
-            " [WORKLIST.looks.json in the folder of the first worklist]",
+            help="A CSV of dismissed cases: case_id, label (1 cancer, 0 none, empty unknown), date (of the"
+            " diagnosis, or until when it was followed) and examined (the day of the examination).",
         ),
     ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(help="One minus the confidence over all looks. [the certificate's]"),
+    readings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A CSV of what readers found in audited cases, same columns."),
     ] = None,
-    looks_before: Annotated[
-        int, typer.Option(metavar="N", help="Earlier looks that are not in the history.")
-    ] = 0,
+    audit_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check that the audited cases were drawn with this key."),
+    ] = None,
+    history: HistoryOption = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with figures (.html).")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Recompute a certificate's bound as outcomes of dismissed cases arrive.
+    """Watch the outcomes of dismissed and audited cases beside the certificate.
 
-    Dismissed cases without an outcome are counted, and bounded as if each had cancer. Look j spends
-    delta / (j (j + 1)), so that all looks together keep the confidence; plan the dates of the looks
-    beforehand, not by their results. Exit code 1 if the outcomes contradict the certificate. This is a
-    research tool, not a medical device.
+    The bounds are a confidence sequence: they hold at every moment, so you may look at any time and as often
+    as you like. A case counts once its follow-up time has passed, in the order of examinations. A matured
+    case with an unknown outcome counts as cancer for the confirmation and as healthy for the alarm. Exit code
+    1 if the rate is above the certified bound (alarm). This is a research tool, not a medical device.
     """
-    from trust_cache.clinic.monitor import monitor as look_at
-    from trust_cache.clinic.monitor import sentences
+    from trust_cache.clinic.monitoring.monitor import monitor as watch
+    from trust_cache.clinic.monitoring.monitor_page import write_monitor_page
+    from trust_cache.clinic.monitoring.monitor_words import MEANINGS, sentences
 
-    found = look_at(worklists, outcomes, model, history=history, delta=delta, looks_before=looks_before)
-    warn(found.warnings)
-    if found.repeated:
-        note(f"the same data as at look {found.look.number}: no more delta is spent")
+    found = watch(
+        worklists,
+        model,
+        outcomes=outcomes,
+        readings=readings,
+        settings=options.settings(),
+        history=history,
+        audit_key=audit_key,
+    )
+    warn((*found.warnings, *found.drift.warnings))
+    if page is not None:
+        write_monitor_page(found, model.resolve().name, page)
     if json:
         show_json(found.as_document())
     else:
-        show_list(f"Look {found.look.number}: {found.look.status}", sentences(found))
-        say(f"Recorded in {found.history}. Research tool: not a medical device.")
-    if found.look.status == "contradicted":
-        raise typer.Exit(CONTRADICTED)
+        show_list(f"As of {found.as_of}: {found.status}", sentences(found))
+        show_list("What these numbers mean", MEANINGS)
+        where = "" if page is None else f" Page: {page}."
+        say(f"Recorded in {found.history}.{where} Research tool: not a medical device.")
+    if found.status == "alarm":
+        raise typer.Exit(ALARM)
 
 
 @dataclass(frozen=True)
@@ -199,6 +271,25 @@ class TriageOptions:
         ),
     ] = "auto"
     workers: Workers = None
+    audit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Mark this share of the dismissed cases `audit`: drawn by a key, read anyway.",
+        ),
+    ] = None
+    audit_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key of the draw; made if it is missing. [MODEL.audit.key beside the model folder]",
+        ),
+    ] = None
+    expired: Annotated[
+        bool,
+        typer.Option("--expired", help="Apply a model after its last day; every row records it."),
+    ] = False
+    history: HistoryOption = None
 
     def settings(self) -> "TriageSettings":
         """Return the settings that the options mean."""
@@ -209,6 +300,10 @@ class TriageOptions:
             uncertified=self.uncertified,
             device=self.device,
             workers=self.workers if self.workers is not None else os.cpu_count() or 1,
+            audit=self.audit,
+            audit_key=self.audit_key,
+            expired=self.expired,
+            history=self.history,
         )
 
 
@@ -216,6 +311,7 @@ class TriageOptions:
     app,
     "triage dicoms/ --model model/ --weights encoder.safetensors --out worklist.csv",
     "triage new.csv --model model/ --weights encoder.safetensors --out worklist.csv",
+    "triage dicoms/ --model model/ --weights encoder.safetensors --out worklist.csv --audit 0.05",
     "triage dicoms/ --model model/ --out worklist.csv --uncertified --device cpu --json",
 )
 def triage(
@@ -237,13 +333,15 @@ def triage(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Score new cases with a model and write a worklist: dismiss or review.
+    """Score new cases with a model and write a worklist: dismiss, audit or review.
 
     **A research tool, not a medical device.** A case with any failed, missing or unexpected image, with
     implausible pixels or with features unlike those of the fitting cases is never dismissed; the column
     reason names the check and what to do. Without a certificate every case is review, unless
-    --uncertified. An encoder or preprocessing that differs from the model's, and a model folder with any
-    changed byte, are refused. Resumes an interrupted start. Exit code 1 if some cases could not be scored.
+    --uncertified. With --audit, a random share of the dismissed cases is to be read anyway. The scores are
+    added to the model's history, and a warning says when they drift away from those of the evaluation. An
+    encoder or preprocessing that differs from the model's, and a model folder with any changed byte, are
+    refused. Resumes an interrupted start. Exit code 1 if some cases could not be scored.
     """
     from trust_cache.clinic.triage import triage as triage_all
 
@@ -282,6 +380,7 @@ def _counts(done: "Triage") -> dict[str, int]:
     return {
         "cases": len(done.rows),
         "dismissed": sum(row.decision == "dismiss" for row in done.rows),
+        "audited": sum(row.decision == "audit" for row in done.rows),
         "incomplete": sum(not row.complete for row in done.rows),
         "failed": done.failed,
     }
@@ -291,7 +390,8 @@ def _show_triage(done: "Triage") -> None:
     counts = _counts(done)
     say(
         f"Written to {done.out}: {counts['cases']:,} cases, {counts['dismissed']:,} dismiss,"
-        f" {counts['cases'] - counts['dismissed']:,} review.",
+        + (f" {counts['audited']:,} audit (read them too)," if counts["audited"] else "")
+        + f" {counts['cases'] - counts['dismissed'] - counts['audited']:,} review.",
     )
     if done.counts is not None:
         say(f"The folder has {done.counts.sentence}.")

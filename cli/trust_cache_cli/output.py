@@ -34,11 +34,11 @@ def show_table(table: "Table") -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD)
+    shown = RichTable(title=Text(redacted(table.title)), title_justify="left", box=box.SIMPLE_HEAD)
     for position, name in enumerate(table.header):
-        shown.add_column(Text(name), justify="left" if position == 0 else "right")
+        shown.add_column(Text(redacted(name)), justify="left" if position == 0 else "right")
     for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(redacted(cell)) for cell in row))
     console().print(shown)
     if table.legend:
         say(table.legend + "\n", style="dim")
@@ -88,7 +88,8 @@ def show_json(document: object) -> None:
     from trust_cache.base.documents import json_bytes
 
     sys.stdout.flush()
-    sys.stdout.buffer.write(json_bytes(document))  # UTF-8 whatever the encoding of the terminal
+    content = redacted(json_bytes(document).decode()).encode()
+    sys.stdout.buffer.write(content)  # UTF-8 whatever the encoding of the terminal
 
 
 class Bar:
@@ -113,7 +114,8 @@ class Bar:
 
     def announce(self, step: str) -> None:
         """Print the name of a step, and count its parts from zero."""
-        self._progress.console.print(step, style="dim", soft_wrap=not self._progress.console.is_terminal)
+        out = self._progress.console
+        out.print(redacted(step), style="dim", soft_wrap=not out.is_terminal)
         self._progress.reset(self._task, total=None)
 
 

@@ -77,28 +77,19 @@ def report(
     With a certified folder the page shows its points and certificates. Without one, the run is certified as
     by `certify` with these options.
     """
-    from trust_cache.base.errors import InputError
-    from trust_cache.base.files import refuse_unknown
-    from trust_cache.report.page import write_page
-    from trust_cache.report.report import OWN, make_report, named_figures, write_figures
+    from trust_cache.api.study_functions import write_report
 
-    if out.suffix.lower() not in {".html", ".htm"}:
-        raise InputError(f"--out: expected the name of an .html file, found {out}")
-    if out.is_dir():
-        raise InputError(f"--out: expected the name of an .html file, found the folder {out}")
-    if figures is not None:
-        refuse_unknown(figures, own=OWN)
     options = replace(points.options(), by=by, prevalence=prevalence, configuration=configuration)
-    made = make_report(folders, options, sys.argv[2:])
-    size = write_page(made, out)
-    warn(made.evidences[0].certification.warnings)
-    say(f"Written to {out} ({size / 1e6:.1f} MB). It needs no network: open it in any browser.")
-    if figures is None:
-        return
-    with bar("figures", len(named_figures(made))) as shown:
-        kept = write_figures(made, figures, shown.advance)
-    note_kept(figures, kept)
-    say(f"Figures and tables for a paper: {figures}")
+    with bar("figures") as shown:
+        made = write_report(
+            folders, out, figures=figures, options=options, words=sys.argv[2:], on_figures=shown.start,
+            advance=shown.advance,
+        )  # fmt: skip
+    warn(made.warnings)
+    say(f"Written to {out} ({made.bytes_written / 1e6:.1f} MB). It needs no network: open it in any browser.")
+    if figures is not None:
+        note_kept(figures, made.kept)
+        say(f"Figures and tables for a paper: {figures}")
 
 
 @command(app, "show run/", "show run/ certified/")
@@ -112,11 +103,9 @@ def show(
     points: PointOptions,
 ) -> None:
     """Print the essentials of a run: the status of each point, its meaning, and tau by epoch."""
-    from trust_cache.report.report import gather_evidence
-    from trust_cache.report.terminal import essentials
+    from trust_cache.api.study_functions import show as find_essentials
 
-    for evidence in gather_evidence(folders, points.options()):
-        found = essentials(evidence)
+    for found in find_essentials(folders, points.options()).runs:
         warn(found.warnings)
         say(found.title, style="bold")
         show_table(found.table)

@@ -96,14 +96,16 @@ def sweep(
     The winner for each target is the setting that dismisses most search cases at its own search threshold. It
     alone is certified, once, on the evaluation cases; the evaluation columns of the others stay empty.
     """
-    from trust_cache.studies.sweep.sweep import sweep as run
-    from trust_cache.studies.sweep.sweep_request import describe_space
+    from trust_cache.api.training_functions import sweep as run
 
     with _sweep_bars() as (on_shard, on_heads):
         done = run(
             cache,
             out,
-            describe_space(space.grid or (), space.file, space.base, space.random),
+            space.grid or (),
+            file=space.file,
+            base=space.base,
+            random=space.random,
             repeats=repeats,
             targets=tuple(target or TARGETS),
             delta=delta,

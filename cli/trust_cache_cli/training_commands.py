@@ -61,15 +61,14 @@ def fit_heads(
     Writes out-of-fold scores, thresholds by epoch, the heads and everything needed to repeat the run. Pass
     the folder to `trust-cache certify`.
     """
-    from trust_cache.heads.fit import fit_heads as fit
-    from trust_cache.heads.head_settings import choose_configurations
+    from trust_cache.api.training_functions import fit_heads as fit
     from trust_cache.heads.run_folder import summarise_run
 
     with training_bars() as (on_shard, on_epoch):
         run = fit(
             cache,
             out,
-            configurations=choose_configurations(configurations) if configurations else None,
+            configurations=configurations or None,
             folds=folds,
             repeats=repeats,
             on_shard=on_shard,
@@ -125,31 +124,19 @@ def external(
     Writes a run folder with the single fold `external`, and the certificates in certified/ inside it. The
     thresholds come from a search subset of TEST_CACHE (20 %), the bounds from the other 80 %.
     """
-    from trust_cache.certificate.certification import CertifySettings
-    from trust_cache.heads.head_settings import choose_configurations
-    from trust_cache.manifest.protocol import PAPER, find_protocol
-    from trust_cache.studies.external import evaluate_externally
+    from trust_cache.api.training_functions import external as evaluate_externally
 
+    settings = dict(vars(terms))
+    settings |= {"targets": settings.pop("target") or TARGETS, "protocol": terms.protocol or "paper"}
     with training_bars() as (on_shard, on_epoch):
         result = evaluate_externally(
             train_cache,
             test_cache,
             out,
-            configurations=choose_configurations(configurations) if configurations else None,
+            configurations=configurations or None,
             folds=folds,
-            terms=CertifySettings(
-                targets=tuple(terms.target or TARGETS),
-                delta=terms.delta,
-                seed=training.seed,
-                rule=terms.rule,
-                by=by,
-                prevalence=terms.prevalence,
-                resplits=terms.resplits,
-                limit=terms.limit,
-                protocol=find_protocol(terms.protocol or PAPER),
-                band=terms.band,
-            ),
-            split=terms.split,
+            by=by,
+            **settings,
             on_shard=on_shard,
             on_epoch=on_epoch,
             **vars(training),
@@ -189,13 +176,9 @@ def trajectories(
     ] = None,
 ) -> None:
     """Draw tau and the score quantiles of each class by epoch."""
-    from trust_cache.figures.chart_style import require_chart_name, save_chart
-    from trust_cache.figures.training_figures import trajectory_chart
-    from trust_cache.heads.run_folder import RunFolder
+    from trust_cache.api.training_functions import trajectories as draw
 
-    require_chart_name(out)
-    folder = RunFolder(run)
-    save_chart(trajectory_chart(folder.trajectories(), folder.thresholds(), names(configurations)), out)
+    draw(run, out, names(configurations))
     say(f"Written to {out}.")
 
 

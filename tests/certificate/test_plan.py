@@ -1,10 +1,17 @@
 """Plans against brute force and published feasibility figures."""
 
+import math
+
+import numpy as np
 import pytest
 
 from trust_cache import clopper_pearson_upper
 from trust_cache.base.errors import InputError
-from trust_cache.certificate.plan import plan_cases, plan_reach
+from trust_cache.certificate.planning.plan import plan_cases, plan_reach
+from trust_cache.certificate.planning.plan_tables import watch_table
+from trust_cache.certificate.planning.watch_plan import plan_assurance, plan_watch
+from trust_cache.figures.monitoring_figures import assurance_figure, watch_figure
+from trust_cache.statistics.bounds import smallest_sample
 from trust_cache.statistics.rules import miss_rules
 from trust_cache.statistics.stratified_draws import search_sizes
 
@@ -69,3 +76,38 @@ def test_impossible_cohorts(cases: int, positives: int, said: str) -> None:
 def test_impossible_wishes(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         plan_cases(**{"bound": 0.01, "dismissal": 0.2, "misses": 0, **wrong})  # type: ignore[arg-type]
+
+
+def test_assurance_of_a_plan_is_the_chance_of_its_study() -> None:
+    """Simulated studies: the share whose bound is at most the limit; four standard errors of 20,000."""
+    plan = plan_assurance(rate=0.002, limit=0.01, dismissal=0.2, cases=6_000)
+    assert (plan.evaluation_cases, plan.dismissed) == (4_800, 960)
+    k = np.random.default_rng(0).binomial(960, 0.002, 20_000)
+    share = float(np.mean(clopper_pearson_upper(k, np.full(k.size, 960)) <= 0.01))
+    assert abs(plan.assurance - share) < 4 * np.sqrt(share * (1 - share) / 20_000)
+    wanted = plan_assurance(rate=0.002, limit=0.01, dismissal=0.9, wanted=0.9)
+    assert wanted.assurance >= 0.9
+    assert wanted.evaluation_cases * 0.9 >= wanted.dismissed
+    assert min(chance for cases, chance in wanted.curve if cases >= wanted.cases) >= 0.9
+    for wrong in ({"cases": 10, "wanted": 0.5}, {}, {"cases": 0}):
+        with pytest.raises(InputError):
+            plan_assurance(rate=0.002, limit=0.01, dismissal=0.2, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_watched_plan_and_its_audit() -> None:
+    plan = plan_watch(bound=0.01, misses=2, audit=0.05, rate=0.001)
+    assert plan.certified_dismissed == smallest_sample(2, 0.01, 0.01)
+    assert [round(item.of_bound, 3) for item in plan.confirmations] == [0.1, 0.25, 0.5]
+    assert [item.of_bound for item in plan.alarms] == [1.0, 1.5, 2.0, 3.0]
+    assert plan.alarms[0].chance < 0.01  # a false one
+    for item in (*plan.confirmations, *plan.alarms[1:]):
+        cases, dismissed = item.cases[0], item.dismissed[0]
+        assert cases is not None
+        assert dismissed == math.ceil(cases * 20)
+        assert item.curve[-1] == (plan.horizon, item.chance)
+    later = [item.cases[0] or 0 for item in plan.alarms[1:]]
+    assert later == sorted(later, reverse=True)
+    table = watch_table(plan)
+    assert all(len(row) == len(table.header) for row in table.rows)
+    assert len(watch_figure(plan).panels) == 1
+    assert assurance_figure(plan_assurance(rate=0, limit=0.01, dismissal=0.2, cases=900)).data.height > 50

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
+from trust_cache.base.documents import unseal
 
 WriteScores = Callable[..., Path]
 COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
@@ -40,7 +41,10 @@ def test_certify_json_alone_on_stdout(run: Run, scores_file: WriteScores, tmp_pa
     out = tmp_path / "out"
     done = run("certify", scores_file(), "--out", out, "--json", "--target", "0.9", "--seed", "3")
     document = json.loads(done.out)
-    assert document == json.loads((out / "points.json").read_text())
+    kept, unchanged = unseal(json.loads((out / "points.json").read_text()))
+    assert unchanged
+    assert set(kept.pop("files")) > {"points.csv", "split.csv", "certificates/scores@0.9.json"}
+    assert document == kept
     assert [point["target"] for point in document["points"]] == [0.9]
     assert document["settings"]["seed"] == 3
 
@@ -122,7 +126,7 @@ def test_too_little_memory_says_what_to_do(
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("trust_cache.certificate.certify.certify", full)
+    monkeypatch.setattr("trust_cache.api.certificate_functions.certify_scores", full)
     done = run("certify", scores_file(), "--out", tmp_path / "out")
     assert done.code == 3
     assert "not enough memory" in done.err

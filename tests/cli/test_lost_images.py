@@ -1,9 +1,10 @@
-"""Each way to lose an image, from DICOM to cache: its row, its label and its case stay; the loss is counted.
+"""Each way to lose an image, from DICOM to certificate: its row, label and case stay; the loss is counted.
 
 Every case has two images, of which the first alone is positive. In all cases but the last the first is lost.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ PICTURES: Mapping[str, Callable[[Path], object]] = {
     "picture constant": lambda path: path.write_bytes(encode_png(np.full((40, 30), 9, dtype=np.uint16))),
 }
 BEFORE = ("missing", *FILES, *CELLS)
+# Whole cases, so that heads can be trained.
+SICK, HEALTHY = (tuple(f"{kind} {number}" for number in range(10)) for kind in ("sick", "healthy"))
 REASONS = {
     "missing": "no such file", "truncated": "truncated", "constant": "constant", "mask refused": "tissue",
     "no path": "the manifest has no path for it", "no laterality": "the manifest has no laterality for it",
@@ -52,11 +55,16 @@ WORDS = (
 )  # fmt: skip
 
 
-def write_dicoms(folder: Path) -> Path:
-    """Write the DICOMs of all cases, some of them lost, and return their manifest."""
+def labels_of(case: str) -> tuple[int, int]:
+    """Return the labels of a case's two images."""
+    return (1, 0) if case in CASES else (1, 1) if case in SICK else (0, 0)
+
+
+def write_dicoms(folder: Path, further: Sequence[str] = ()) -> Path:
+    """Write the DICOMs of all cases, some of them lost, and of further whole ones; return their manifest."""
     rows = []
-    for number, case in enumerate(CASES):
-        for label, projection in ((1, "MLO"), (0, "CC")):
+    for number, case in enumerate([*CASES, *further]):
+        for label, projection in zip(labels_of(case), ("MLO", "CC"), strict=True):
             name = f"{number}-{projection}.dcm"
             row = {
                 "image_id": f"0{number}{projection}", "case_id": case, "label": label, "laterality": "L",
@@ -90,6 +98,12 @@ def spoil_first_image(monkeypatch: pytest.MonkeyPatch) -> None:
         return runner
 
     monkeypatch.setattr(extraction, "load_runner", load_spoiled)
+
+
+def damage_pictures(png: Path) -> None:
+    rows = read(png / "manifest.csv").filter(label="1")
+    for case, act in PICTURES.items():
+        act(png / rows.filter(case_id=case)["path"].item())
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -136,8 +150,7 @@ def test_no_way_to_lose_an_image_changes_a_row_or_a_label(
     for case, image in empty.select("case_id", "image_id").iter_rows():
         assert REASONS[case] in reasons[image], case
 
-    for case, act in PICTURES.items():
-        act(png / pictures.filter((pl.col("case_id") == case) & (pl.col("label") == "1"))["path"].item())
+    damage_pictures(png)
     spoil_first_image(monkeypatch)
     done = run("extract", png / "manifest.csv", "--out", out, *WORDS)
     assert (done.code, "fit-heads" in done.out) == (1, True)
@@ -186,3 +199,53 @@ def check_copies(run: Run, out: Path, pictures: pl.DataFrame) -> None:
         same_rows(
             pictures.filter(pl.col("projection") == kept).with_columns(pl.lit("1").alias(CASE_LABEL)), found
         )
+
+
+FIT = ("--configurations", "ce", "--epochs", 2)
+
+
+def test_lost_images_leave_the_certificate_its_labels_cases_and_denominators(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every case with a lost image is counted and reviewed, whatever its other image scores."""
+    (tmp_path / "dicom").mkdir()
+    manifest = write_dicoms(tmp_path / "dicom", [*SICK, *HEALTHY])
+    png, out = tmp_path / "png", tmp_path / "c.h5"
+    assert run("preprocess", manifest, "--out", png, "--workers", 1).code == 1
+    damage_pictures(png)
+    spoil_first_image(monkeypatch)
+    assert run("extract", png / "manifest.csv", "--out", out, *WORDS).code == 1
+    lost = [case for case in CASES if case != "whole"]
+    for name, kept in (("c.h5", ("CC", "MLO")), ("MLO.zarr", ("MLO",)), ("CC.zarr", ("CC",))):
+        if len(kept) == 1:
+            words = ("--out", tmp_path / name, "--where", f"projection={kept[0]}")
+            assert run("cache", "subset", out, *words).code == 0
+        folder = tmp_path / f"run of {name}"
+        assert run("fit-heads", tmp_path / name, "--out", folder, *FIT).code == 0
+        certified = tmp_path / f"certified {name}"
+        done = run("certify", folder, "--out", certified, "--target", 0.5)
+        assert done.code == 0, done.err
+        labels = read(folder / "folds.csv").filter(label="1")["case_id"]
+        assert sorted(labels) == sorted([*CASES, *SICK])
+        # A deliberate subset defines another protocol: the images left out are not lost.
+        check_point(certified, read(folder / "scores.csv"), lost if "MLO" in kept else [])
+        assert ("incomplete" in done.err) is ("MLO" in kept)
+        assert (certified / "incomplete.csv").is_file() is ("MLO" in kept)
+
+
+def check_point(certified: Path, scores: pl.DataFrame, lost: list[str]) -> None:
+    (point,) = json.loads((certified / "points.json").read_text())["points"]
+    parts = read(certified / "split.csv")
+    assert point["search_cases"] + point["cases"] == parts.height == len(CASES) + len(SICK) + len(HEALTHY)
+    assert point["search_positives"] + point["positives"] == len(CASES) + len(SICK)
+    evaluation = set(parts.filter(pl.col("part") != "search")["case_id"])  # the bound uses one per patient
+    assert point["incomplete"] == point["incomplete_positives"] == len(evaluation & set(lost))
+    assert point["search_incomplete_positives"] == len(set(lost) - evaluation)
+    worst = scores.with_columns(pl.col("score").cast(pl.Float64)).group_by("case_id").agg(pl.max("score"))
+    below = set(worst.filter(pl.col("score") < point["tau"])["case_id"]) & evaluation
+    assert point["dismissed"] == len(below - set(lost))
+    assert point["dismissal"] == point["dismissed"] / len(evaluation)
+    if lost:
+        listed = read(certified / "incomplete.csv")
+        assert sorted(listed["case_id"]) == sorted(lost)
+        assert set(listed["label"]) == {"1"}

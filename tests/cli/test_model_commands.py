@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from tests.project.examples import examples_of
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.recertify import verify_certified
 from trust_cache.clinic.model_folder import read_model, write_model
+from trust_cache.clinic.monitoring.audit import make_or_read_key, mark_audited
 from trust_cache.clinic.worklist import write_worklist
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.head_settings import presets
@@ -46,11 +48,22 @@ def workplace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     write_model(a_model(), tmp_path / "model")
     sha256 = read_model(tmp_path / "model").sha256
     rows = [a_row(f"{n:03d}", sha256, dismissed=n < 600) for n in range(700)]
-    write_worklist(tmp_path / "worklist.csv", rows)
-    pl.DataFrame({"case_id": [f"{n:03d}" for n in range(700)], "label": [0] * 700}).write_csv("outcomes.csv")
+    key, _ = make_or_read_key(tmp_path / "model.audit.key")
+    write_worklist(tmp_path / "worklist.csv", mark_audited(rows, key, 0.1))
+    write_followed(tmp_path / "outcomes.csv", [0] * 700)
+    write_followed(tmp_path / "readings.csv", [0] * 700)
     manifest = pl.DataFrame({"image_id": ["1"], "case_id": ["1"], "label": [0]})
     manifest.write_csv(tmp_path / "manifest.csv")
     return tmp_path
+
+
+def write_followed(path: Path, labels: list[int]) -> None:
+    """Cases examined from 2021 on, each followed for two years and a day, cancers found after a year."""
+    examined = [date(2021, 1, 1) + timedelta(days=n) for n in range(len(labels))]
+    dates = [day + timedelta(days=365 if label else 731) for day, label in zip(examined, labels, strict=True)]
+    names = [f"{n:03d}" for n in range(len(labels))]
+    frame = pl.DataFrame({"case_id": names, "label": labels, "date": dates, "examined": examined})
+    frame.write_csv(path)
 
 
 @pytest.mark.parametrize("command", examples_of("export-model", "monitor", "doctor"))
@@ -81,6 +94,25 @@ def test_the_example_of_certify_with_a_model(run: Run, workplace: Path) -> None:
     assert certified
     assert "is now certified" in done.err
     assert "Exact here" in done.out
+
+
+def test_the_key_of_the_case_ids(run: Run, workplace: Path) -> None:
+    (workplace / "model").rename(workplace / "earlier")
+    words = ["export-model", "run", "--configuration", "closed-loop", "--out", "model", "--key", "model.key"]
+    assert run(*words).code == 0
+    key = (workplace / "model.key").read_text().strip()
+    assert (workplace / "model.key").stat().st_mode & 0o777 == 0o600
+    words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "-v", "--log", "log"]
+    known, unknown = run(*words, "--key", "model.key"), run(*words)
+    assert (known.code, "case ids also occur" in known.err) == (0, True), known.err
+    assert (unknown.code, "no key was given (--key): only images" in unknown.err) == (0, True), unknown.err
+    shown = [known.out, known.err, unknown.out, unknown.err]
+    files = [path for path in workplace.rglob("*") if path.is_file() and path.name != "model.key"]
+    assert key not in "".join(shown)
+    assert not [path for path in files if key.encode() in path.read_bytes()]
+    assert not [path for path in files if bytes.fromhex(key) in path.read_bytes()]
+    alone = run("certify", "scores.csv", "--out", "other", "--key", "model.key")
+    assert (alone.code, "--key only with them" in alone.err) == (2, True)
 
 
 def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run, workplace: Path) -> None:
@@ -119,19 +151,25 @@ def test_a_certified_model_says_its_bound(run: Run, workplace: Path) -> None:
 def test_monitor_says_it_in_words_and_remembers(run: Run, workplace: Path) -> None:
     words = ["monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model"]
     first = run(*words)
-    assert "The bound holds" in first.out
+    assert "Confirmed: the rate is within the certified 1.19%" in first.out
+    assert "verification bias" in first.out
     assert "not a medical device" in first.out
-    assert "the same data as at look 1" in run(*words).err
-    positives = pl.DataFrame(
-        {"case_id": [f"{n:03d}" for n in range(700)], "label": [int(n < 90) for n in range(700)]}
-    )
-    positives.write_csv("outcomes.csv")
-    contradicted = run(*words)
-    assert contradicted.code == 1
-    assert "Stop dismissing with this model" in contradicted.out
+    history = workplace / "model.history.jsonl"
+    assert len(history.read_bytes().splitlines()) == 1
+    assert run(*words).code == 0
+    assert len(history.read_bytes().splitlines()) == 1  # the same data on the same day
+    write_followed(Path("outcomes.csv"), [int(n % 7 == 3) for n in range(700)])
+    alarmed = run(*words)
+    assert alarmed.code == 1
+    assert "Stop dismissing with this model" in alarmed.out
     document = json.loads(run(*words, "--json").out)
-    assert (document["status"], document["number"], document["repeated"]) == ("contradicted", 2, True)
-    assert (workplace / "worklist.looks.json").exists()
+    assert (document["status"], document["repeated"]) == ("alarm", True)
+    assert document["certified"]["limit"] is not None
+    assert document["certified"]["status"] == "certified"
+    assert document["dismissed"]["alarm_after"] < document["dismissed"]["entered"]
+    draw = ["--readings", "readings.csv", "--audit-key", "other.key"]
+    make_or_read_key(workplace / "other.key")
+    assert "not drawn with this key" in run(*words, *draw).err
 
 
 @pytest.mark.parametrize(
@@ -156,6 +194,15 @@ def test_monitor_says_it_in_words_and_remembers(run: Run, workplace: Path) -> No
         (
             ["monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model", "--delta", "2"],
             "delta",
+        ),
+        (["monitor", "worklist.csv", "--model", "model"], "found neither"),
+        (
+            ["monitor", "worklist.csv", "--outcomes", "outcomes.csv", "--model", "model", "--as-of", "soon"],
+            "YYYY-MM-DD",
+        ),
+        (
+            ["export-model", "run", "--configuration", "closed-loop", "--out", "x", "--valid-until", "soon"],
+            "YYYY-MM-DD",
         ),
         (["doctor", "none.csv"], "none.csv"),
         (["doctor", "manifest.csv", "--views", "-1"], "views"),

@@ -23,10 +23,25 @@ def test_plan_both_ways(run: Run) -> None:
     assert json.loads(run("plan", "--bound", 0.01, "--dismissal", 0.2, "--json").out)["dismissed"] == 459
 
 
+def test_plan_with_chances(run: Run, tmp_path: Path) -> None:
+    known = ("plan", "--rate", 0.002, "--limit", 0.01, "--dismissal", 0.2)
+    done = run(*known, "--assurance", 0.9, "--figure", tmp_path / "assurance.svg")
+    assert "8,169 cases" in done.out
+    assert "(assurance)" in done.out
+    assert (tmp_path / "assurance.svg").stat().st_size > 1_000
+    assert json.loads(run(*known, "--cases", 6000, "--json").out)["dismissed"] == 960
+    watch = run("plan", "--bound", 0.01, "--dismissal", 0.2, "--audit", 0.05, "--json")
+    answers = json.loads(watch.out)["watching"]["alarms"]
+    assert [item["of_bound"] for item in answers] == [1.0, 1.5, 2.0, 3.0]
+
+
 @pytest.mark.parametrize(
     "words",
     [
         [],
+        ["--rate", "0.02", "--limit", "0.01", "--dismissal", "0.2", "--assurance", "0.9"],
+        ["--rate", "0.002", "--limit", "0.01", "--dismissal", "0.2"],
+        ["--bound", "0.01", "--dismissal", "0.2", "--audit", "0"],
         ["--bound", "0.01"],
         ["--cases", "100"],
         ["--cases", "100", "--positives", "10", "--bound", "0.1"],

@@ -19,6 +19,7 @@ from trust_cache.clinic.worklist import WorklistRow
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import SCREENING, Protocol
 from trust_cache.statistics.feature_gate import FeatureGate
+from trust_cache.studies.image_sketches import NUMBERS, ImageSketches
 
 TAU = 0.3
 # What every case of `two_halves` fulfils.
@@ -73,6 +74,12 @@ def open_gate(dim: int) -> FeatureGate:
     return FeatureGate(zeros, ones, np.eye(1, dim, dtype=np.float32), ones[:1], 1.0, 1e9, 1.0)
 
 
+def a_training_set(dim: int) -> TrainedOn:
+    codes = np.arange(1, 3 * NUMBERS + 1, dtype=np.int16).reshape(NUMBERS, 3).T.copy()
+    sketches = ImageSketches(np.zeros(dim, dtype=np.float32), 1.0, 0.1, codes)
+    return TrainedOn(sketches, frozenset({b"a" * 16, b"c" * 16}), b"k" * 16)
+
+
 def a_model(
     *,
     certified: bool = True,
@@ -91,9 +98,8 @@ def a_model(
         threshold=ModelThreshold(tau, 0.98, "certificate"),
         protocol=SCREENING,
         reference=np.linspace(0.01, 0.99, 99),
-        trained_on=trained_on
-        or TrainedOn(frozenset({"ab" * 16, "cd" * 16}), np.arange(48, dtype=np.int16).reshape(3, 16)),
-        gate=gate or open_gate((head or a_head()).dim),
+        trained_on=trained_on or a_training_set(6 if head is None else head.dim),
+        gate=gate or open_gate(6 if head is None else head.dim),
         made_from={"run": "run", "seed": 0},
         certificate=a_certificate(tau=tau, **certificate) if certified else None,
     )

@@ -1,5 +1,6 @@
 """Export a model from an external run: its own head, and a certificate only of that head."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -12,12 +13,17 @@ from safetensors.numpy import load_file, save_file
 from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import write_cohort
 from tests.heads.records import seal
+from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
+from trust_cache.certificate.evidence import Options, gather
+from trust_cache.certificate.verify import verify
 from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model
+from trust_cache.clinic.monitoring.monitor import monitor
+from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.studies.external import evaluate_externally
 
 TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by="none", protocol=LEFT_CC, limit=0.9)
@@ -142,11 +148,42 @@ def test_a_head_that_is_not_the_certificates(copy: Path) -> None:
     refused(copy, "other scores of closed-loop than its head gives")
 
 
-def test_a_forged_certificate(copy: Path) -> None:
-    path = copy / "certified" / "certificates" / "closed-loop@0.5.json"
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | {"bound": document["bound"] / 2}))
-    refused(copy, "bound: the certificate says")
+@pytest.mark.parametrize("field", ["bound", "bound_corrected", "dismissed"])
+def test_a_forged_certificate_is_refused_by_every_reader(
+    external: Path, copy: Path, tmp_path: Path, field: str
+) -> None:
+    """`verify`, export-model, the report; from a model folder with fitting digests: monitor and triage."""
+    target = points(external, "certified")[0]
+    name = f"closed-loop@{target}.json"
+    path = copy / "certified" / "certificates" / name
+    stated = json.loads(path.read_text())
+    forged = json.dumps(stated | {field: stated[field] // 2 or stated[field] / 2}).encode()
+    path.write_bytes(forged)
+    found = verify(path, copy, copy / "certified" / "split.csv").disagreements
+    assert field in {item.field for item in found}
+    with pytest.raises(InputError, match="does not agree with the scores"):
+        export_model(copy, tmp_path / "no", configuration="closed-loop", target=target)
+    with pytest.raises(InputError, match=f"the certificate of closed-loop at {target}: {field} is"):
+        gather([copy], Options())
+    export_model(external, tmp_path / "model", configuration="closed-loop", target=target)
+    reseal(tmp_path / "model", forged)
+    for read in (
+        lambda: read_model(tmp_path / "model"),
+        lambda: monitor([tmp_path / "worklist.csv"], tmp_path / "model", outcomes=tmp_path / "o.csv"),
+        lambda: triage(tmp_path, tmp_path / "model", tmp_path / "worklist.csv", TriageSettings()),
+    ):
+        with pytest.raises(InputError, match="does not follow from its own counts"):
+            read()
+
+
+def reseal(model: Path, certificate: bytes) -> None:
+    """Put another certificate into a model folder, with digests that fit."""
+    (model / "certificate.json").write_bytes(certificate)
+    record = json.loads((model / "model.json").read_text())
+    del record["sha256"]
+    record["files"]["certificate.json"] = hashlib.sha256(certificate).hexdigest()
+    record["sha256"] = hashlib.sha256(json_bytes(record)).hexdigest()
+    (model / "model.json").write_bytes(json_bytes(record))
 
 
 def test_heads_that_cannot_be_read(copy: Path) -> None:

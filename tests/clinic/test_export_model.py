@@ -1,5 +1,6 @@
 """Export a model from a run of fit-heads and certify it on cases that it never saw."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,30 +9,25 @@ import numpy as np
 import polars as pl
 import pytest
 from msgspec import structs
+from safetensors.numpy import load_file
 
 from tests.clinic.material import LEFT_CC, two_halves
 from tests.heads.cohorts import a_cohort, write_cohort
 from tests.heads.records import edit_record
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
-from trust_cache.cache.feature_rows import load_rows, rows_of_array
+from trust_cache.cache.feature_rows import load_rows
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import check_scores
 from trust_cache.certificate.verify import verify
 from trust_cache.clinic.certify_model import certify_model, scores_table
 from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model, write_model
-from trust_cache.clinic.model_scoring import (
-    TrainedOn,
-    digest_of,
-    score_cache,
-    sketch_images,
-)
+from trust_cache.clinic.model_scoring import TrainedOn, digest_of, score_cache
 from trust_cache.heads.bank import to_torch
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.fold_training import gate_tails
 from trust_cache.heads.head_settings import presets
-from trust_cache.statistics.sketches import same_sketches
 
 CHOSEN = {name: presets()[name] for name in ("ce", "closed-loop")}
 
@@ -148,7 +144,6 @@ def test_certified_on_new_cases_and_attached(place: Path, tmp_path: Path) -> Non
     assert done.attached, done.not_attached
     assert done.model_kept is not None
     assert read_model(done.model_kept).sha256 == before
-    assert any("case ids also occur among the cases" in text for text in done.certification.warnings)
     certificate = tmp_path / "out" / "certificates" / "closed-loop@0.5.json"
     assert verify(certificate, tmp_path / "out" / "scores.csv").holds
     after = read_model(model).model
@@ -240,24 +235,81 @@ def test_folders_that_are_no_run(place: Path, tmp_path: Path) -> None:
 def test_few_features_leave_the_ids_to_decide(tmp_path: Path) -> None:
     manifest, features = a_cohort(cases=20, positives=8, dim=8)
     cache = open_cache(write_cohort(tmp_path / "cache.zarr", manifest, features))
-    rows = load_rows(cache)
-    assert not sketch_images(rows).any()
-    seen = TrainedOn(frozenset(), sketch_images(rows))
-    assert seen.refuse_seen(cache, rows) == ()
-    known = TrainedOn(frozenset({digest_of(manifest["case_id"][0])}), sketch_images(rows))
-    with pytest.raises(InputError, match="1 cases"):
-        known.refuse_seen(cache, rows)
+    rows, key = load_rows(cache), bytes(32)
+    (said,) = TrainedOn.from_cache(cache, rows).refuse_seen(cache, rows)
+    assert "too few features" in said
+    with pytest.raises(InputError, match="20 cases that it was trained on"):
+        TrainedOn.from_cache(cache, rows, key).refuse_seen(cache, rows, key)
 
 
-def test_sketches_tell_images_apart_and_recognise_them() -> None:
-    """As with real encoders: different images differ by a tenth, the same image by a thousandth."""
-    generator = np.random.default_rng(0)
-    common = generator.standard_normal(256) * 3
-    first = common + 0.3 * generator.standard_normal((2000, 256))
-    second = common + 0.3 * generator.standard_normal((2000, 256))
-    again = first * (1 + 1e-3 * generator.standard_normal(first.shape))
-    sketches = [sketch_images(rows_of_array(x[:, None].astype(np.float16))) for x in (first, second, again)]
-    assert same_sketches(sketches[0], sketches[1]).size == 0
-    assert same_sketches(sketches[0], sketches[2]).size == 2000
-    constant = sketch_images(rows_of_array(np.ones((3, 1, 256), dtype=np.float16)))
-    assert same_sketches(constant, constant).size == 0
+@pytest.fixture(scope="module")
+def keyed(place: Path) -> Path:
+    """A model with keyed digests of its case ids; the key is beside it."""
+    export_model(place / "run", place / "keyed", configuration="ce", target=0.9, key=place / "key")
+    return place / "keyed"
+
+
+def test_without_the_key_no_case_id_is_recovered(place: Path, keyed: Path) -> None:
+    """Every id that the training set could have, by any digest without the key, is nowhere in a folder."""
+    ids = [f"{number:04d}" for number in range(10_000)]
+    names = open_cache(place / "cache.zarr").manifest["case_id"].unique().to_list()
+    assert set(names) <= set(ids)
+    plain = [
+        (hashlib.new(kind, salt + name.encode()).digest()[:16])
+        for kind in ("sha256", "blake2b", "sha1", "md5")
+        for salt in (b"", b"trust-cache key", b"case_id")
+        for name in ids
+    ]
+    unkeyed = [digest_of(name, key) for key in (b"", bytes(32)) for name in ids]
+    for folder in (place / "model", keyed):
+        content = b"".join(path.read_bytes() for path in folder.iterdir())
+        assert not [digest for digest in (*plain, *unkeyed) if digest in content]
+    digests = load_file(keyed / "trained_on.safetensors")["cases"]
+    assert digests.shape == (len(names), 16)
+    key = bytes.fromhex((place / "key").read_text())
+    assert {bytes(row) for row in digests} == {digest_of(name, key) for name in names}
+    assert load_file(place / "model" / "trained_on.safetensors")["cases"].shape == (0, 16)
+    assert (place / "key").stat().st_mode & 0o777 == 0o600
+    assert (place / "key").read_text().strip() not in repr(read_model(keyed).model)
+
+
+def test_with_the_key_equal_case_ids_are_a_warning(place: Path, keyed: Path, tmp_path: Path) -> None:
+    def warnings(model: Path, **more: Path) -> str:
+        done = certify_model(model, str(place / "new.zarr"), tmp_path / "out", protocol=LEFT_CC, **more)
+        return " ".join(done.certification.warnings)
+
+    assert "200 case ids also occur" in warnings(keyed, key=place / "key")
+    assert "no key was given (--key): only images were compared" in warnings(keyed)
+    assert "exported without a key" in warnings(place / "model", key=place / "key")
+    assert "key" not in warnings(place / "model")
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+def test_images_are_recognised_with_and_without_the_key(
+    place: Path, keyed: Path, tmp_path: Path, key: str | None
+) -> None:
+    given = None if key is None else place / key
+    with pytest.raises(InputError, match="600 images that it was trained on"):
+        certify_model(keyed, str(place / "cache.zarr"), tmp_path / "out", key=given)
+
+
+def test_wrong_keys(place: Path, keyed: Path, tmp_path: Path) -> None:
+    def refused(words: str, key: Path) -> None:
+        with pytest.raises(InputError, match=words) as caught:
+            certify_model(keyed, str(place / "new.zarr"), tmp_path / "out", key=key)
+        assert "Sentinel" not in str(caught.value)
+        assert not (tmp_path / "out").exists()
+
+    refused("expected the key that the model was exported with, found none", tmp_path / "none")
+    key = tmp_path / "other"
+    key.write_text("ab" * 32)
+    key.chmod(0o644)
+    refused("only its owner can read; run chmod 600", key)
+    key.chmod(0o600)
+    refused("expected the key that the model was exported with, found another", key)
+    key.write_text("Sentinel, a password")
+    refused("expected a key of export-model", key)
+    refused("cannot be read", tmp_path)
+    with pytest.raises(InputError, match="outside the model folder"):
+        export_model(place / "run", tmp_path / "m", configuration="ce", key=tmp_path / "m" / "key")
+    assert not (tmp_path / "m").exists()

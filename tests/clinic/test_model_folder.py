@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
 from scipy.stats import beta
 
 from tests.clinic.material import a_certificate, a_head, a_model
@@ -33,8 +35,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     )
     assert found.fingerprint == model.fingerprint
     assert found.certificate == model.certificate
-    assert found.trained_on.cases == model.trained_on.cases
-    assert found.trained_on.sketches.tolist() == model.trained_on.sketches.tolist()
+    for name in ("cases", "key_check"):
+        assert getattr(found.trained_on, name) == getattr(model.trained_on, name)
+    one, other = (item.trained_on.sketches for item in (found, model))
+    assert (one.spread, one.same_to) == (other.spread, other.same_to)
+    assert one.centre.tolist() == other.centre.tolist()
+    assert one.codes.tolist() == other.codes.tolist()
     assert found.reference.tolist() == model.reference.tolist()
     for name in ("gamma", "beta", "weight", "bias"):
         assert getattr(found.head, name).tobytes() == getattr(model.head, name).tobytes()
@@ -117,6 +123,30 @@ def test_records_that_contradict_their_files(
 ) -> None:
     with pytest.raises(InputError, match=words):
         read_model(edited(files, tmp_path / "model", changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scale": np.array([1.0, np.nan])},
+        {"scale": np.array([1.0, 0.0])},
+        {"scale": np.array([np.inf, 0.1])},
+        {"centre": np.full(6, np.nan, dtype=np.float32)},
+        {"centre": np.zeros(7, dtype=np.float32)},
+        {"codes": np.zeros((3, 64))},
+        {"codes": np.zeros((3, 16), dtype=np.int16)},
+        {"key_check": np.zeros(0, dtype=np.uint8)},
+        {"further": np.zeros(1)},
+    ],
+)
+def test_sketches_that_could_not_recognise_an_image(
+    files: dict[str, bytes], tmp_path: Path, changes: dict[str, NDArray[Any]]
+) -> None:
+    name = "trained_on.safetensors"
+    content = save(load(files[name]) | changes)
+    digests = json.loads(files[RECORD])["files"] | {name: hashlib.sha256(content).hexdigest()}
+    with pytest.raises(InputError, match=f"{name}: expected"):
+        read_model(edited(files | {name: content}, tmp_path / "model", {"files": digests}))
 
 
 def test_a_certificate_that_is_not_listed_is_refused(tmp_path: Path, files: dict[str, bytes]) -> None:

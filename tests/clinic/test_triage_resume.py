@@ -28,6 +28,7 @@ from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage
 from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity
 from trust_cache.clinic.worklist import ScoredCase, read_worklist
+from trust_cache.images.dicom_file import dicom_digest
 
 CASES = 1_000
 BROKEN_EVERY = 4  # cases; each kind then occurs more than ten times
@@ -131,10 +132,11 @@ def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: 
     file = tmp_path / "a.dcm"
     file.write_bytes(b"a")
     item = IncomingCase("1", (IncomingImage("a", str(file), "L", "CC"),), ("ä problem",))
+    digests = {str(file): dicom_digest(file)}
     scored = ScoredCase("1", 0.25, "a", ("ä problem",), failed=False)
     with Journal(out, identity) as journal:
         assert journal.finished(item) is None
-        journal.enter(item, scored)
+        journal.enter(item, scored, digests)
         with pytest.raises(InputError, match="is being written by"), Journal(out, identity):
             pass
     path = tmp_path / ".worklist.csv.work" / "journal.jsonl"
@@ -144,7 +146,7 @@ def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: 
         assert journal.finished(item) == scored
         other = IncomingCase("2", item.images)
         assert journal.finished(other) is None
-        journal.enter(other, replace(scored, case_id="2"))
+        journal.enter(other, replace(scored, case_id="2"), digests)
     with Journal(out, identity) as journal:
         assert journal.finished(other) is not None
         state = file.stat()

@@ -61,7 +61,8 @@ def test_no_row_dismisses_what_may_not_be_dismissed(changes: dict[str, object]) 
     [
         ("1,0.9,dismiss,i,0.3,true,,true,m", "may not be dismissed"),
         ("1,nan,dismiss,i,0.3,true,,true,m", "may not be dismissed"),
-        ("1,0.1,skip,i,0.3,true,,true,m", "dismiss or review"),
+        ("1,0.1,skip,i,0.3,true,,true,m", "dismiss, review or audit"),
+        ("1,0.9,audit,i,0.3,true,,true,m", "may not be dismissed"),
         ("1,0.1,dismiss,i,0.3,yes,,true,m", "true or false"),
         ("1,x,dismiss,i,0.3,true,,true,m", "could not convert"),
         (",0.1,dismiss,i,0.3,true,,true,m", "case_id"),

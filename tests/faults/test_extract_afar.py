@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.cache.extract.material import with_settings, write_pngs
 from tests.cli.conftest import Run
@@ -20,6 +21,7 @@ from trust_cache.base import places
 from trust_cache.base.executor import Cluster
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extract import extract
+from trust_cache.cache.extract.extraction_record import EXTRACTION, ExtractionRecord, read_record
 from trust_cache.cache.extract.shard_work import ShardReport
 from trust_cache.cache.extract.view_features import torch_threads
 
@@ -66,9 +68,19 @@ def pngs_away(pngs: Path, server: S3Server) -> str:  # noqa: ARG001 - it must be
     return AWAY
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+def contents(folder: Path) -> dict[str, object]:
+    """The files of a cache; its record without the place of the manifest, which has many names."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return {
+        name: placeless(str(folder)) if name == EXTRACTION else (folder / name).read_bytes() for name in names
+    }
+
+
+def placeless(cache: str) -> ExtractionRecord:
+    record = read_record(cache)
+    assert record is not None
+    assert record.manifest
+    return replace(record, manifest="")
 
 
 def require_same(found: str, at_home: Path) -> None:
@@ -76,8 +88,8 @@ def require_same(found: str, at_home: Path) -> None:
     here, there = open_cache(at_home), open_cache(found)
     assert np.array_equal(there.marks, here.marks)
     assert there.features[:].tobytes() == here.features[:].tobytes()
-    for name in ("failures.csv", "extraction.json"):
-        assert places.read_bytes(places.join(found, name)) == (at_home / name).read_bytes()
+    assert places.read_bytes(places.join(found, "failures.csv")) == (at_home / "failures.csv").read_bytes()
+    assert placeless(found) == placeless(str(at_home))
 
 
 def start(*words: object) -> subprocess.Popen[str]:

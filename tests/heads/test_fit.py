@@ -212,15 +212,23 @@ def test_an_interrupted_run_leaves_no_folder_and_resumes_by_fold(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_damaged_partial_run_is_refused(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_or_moved_fold_is_trained_again(run: Path, tmp_path: Path, cache: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(InterruptedForTestError):
-        fit_heads(cache, out, epochs=3, threads=1, on_epoch=stop_after(7))  # type: ignore[arg-type]
+        fit_heads(cache, out, epochs=3, threads=1, on_epoch=stop_after(13))  # type: ignore[arg-type]
     partial = tmp_path / ".run.partial"
-    kept = next(partial.glob("repeat-0-fold-*.safetensors"))
-    kept.write_bytes(kept.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"not a result of this version .*; start over with --overwrite"):
-        fit_heads(cache, out, epochs=3, resume=True)
+    first, second, third, *_ = sorted(partial.glob("repeat-0-fold-*.safetensors"))
+    first.write_bytes(first.read_bytes()[:-1])
+    shutil.copyfile(third, second)
+    resumed = fit_heads(cache, out, epochs=3, resume=True)
+    assert resumed.resumed_folds == 2
+    assert same_bytes(run, out)
+
+
+def test_a_partial_run_without_an_identity_is_refused(tmp_path: Path, cache: Path) -> None:
+    out, partial = tmp_path / "run", tmp_path / ".run.partial"
+    with pytest.raises(InterruptedForTestError):
+        fit_heads(cache, out, epochs=3, threads=1, on_epoch=stop_after(2))  # type: ignore[arg-type]
     (partial / "identity.json").write_text("{")
     with pytest.raises(InputError, match=r"identity\.json: damaged; start over with --overwrite"):
         fit_heads(cache, out, epochs=3, resume=True)

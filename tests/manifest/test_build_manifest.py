@@ -75,7 +75,7 @@ def test_rsna_keeps_ids_order_and_further_columns(tmp_path: Path) -> None:
         "image_id": "0007", "case_id": "11", "label": 0, "laterality": "L", "projection": "MLO",
         "path": "/data/11/0007.dcm", "site_id": "1", "age": "61.0", "biopsy": "0", "invasive": "0",
         "BIRADS": ' 1,"é"\n', "implant": "0", "density": "B", "machine_id": "049",
-        "difficult_negative_case": "False",
+        "difficult_negative_case": "False", "dataset": "rsna",
     }  # fmt: skip
 
 

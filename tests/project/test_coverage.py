@@ -19,7 +19,7 @@ from trust_cache.synthetic.truth import Truth
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS = DOCS / "coverage_rows"
-WORDS = " ".join((DOCS / "statistics.md").read_text(encoding="utf-8").split())
+WORDS = " ".join((DOCS / "coverage.md").read_text(encoding="utf-8").split())
 DELTA = 0.01
 
 Load = Callable[[str], ModuleType]
@@ -83,9 +83,14 @@ def test_the_committed_rows_are_whole(load: Load) -> None:
     assert rows["bound"].to_numpy() == pytest.approx(np.where(n == 0, 1.0, bounds), rel=1e-5)
 
 
+def test_every_table_of_the_page_is_what_the_rows_say(load: Load) -> None:
+    page = (DOCS / "coverage.md").read_text(encoding="utf-8")
+    assert load("statistics_tables").tables_in(page) == load("coverage_tables").render_tables(ROWS)
+
+
 def test_the_shares_of_failures_by_another_way(load: Load) -> None:
     """Independent of the code that writes tables: scipy's quantile and the counts against the page."""
-    tables = load("statistics_tables").tables_in((DOCS / "statistics.md").read_text(encoding="utf-8"))
+    tables = load("statistics_tables").tables_in((DOCS / "coverage.md").read_text(encoding="utf-8"))
     lines = tables["out_of_fold"].splitlines()[2:]
     rows = pl.read_csv(ROWS / "out_of_fold.csv")
     assert len(lines) == rows.select("configuration", "target").n_unique()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.encoders.replica import PREFIX, make_oracle, save_archive
-from tests.project.readme import commands
+from tests.project.pages import commands, section
 from trust_cache.cache.extract.view_features import torch_threads
 from trust_cache.synthetic.image_cohort import CohortSettings, synthesize_cohort
 
@@ -28,7 +28,7 @@ def test_every_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -
         shutil.copy(cohort.metadata, tmp_path / ("train.csv" if seed == 0 else "other.csv"))
     theirs = {PREFIX + name: tensor for name, tensor in make_oracle().state_dict().items()}
     save_archive(tmp_path / "b5-model-best-epoch-7.tar", theirs)
-    for command in commands("The real workflow"):
+    for command in commands(section("The real workflow")):
         if " external " in command:
             _other_cache(run)
         words = shlex.split(command)[1:]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.material import make_run
+from trust_cache.base.documents import sealed_bytes, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.evidence import Options
 from trust_cache.report.page import render_page
@@ -87,7 +88,7 @@ def test_a_sweep_is_shown_as_it_was_found(cache: Path, tmp_path: Path, grid: lis
 def test_an_unfinished_sweep_is_refused(cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     sweep(cache, out, describe_space(["lr=1e-5"]), epochs=1, threads=1)
-    document = json.loads((out / "sweep.json").read_text())
-    (out / "sweep.json").write_text(json.dumps(document | {"status": "training"}))
+    document, _ = unseal(json.loads((out / "sweep.json").read_text()))
+    (out / "sweep.json").write_bytes(sealed_bytes(document | {"status": "training"}))
     with pytest.raises(InputError, match="the sweep is not finished"):
         sweep_study(out)

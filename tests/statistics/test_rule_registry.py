@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from trust_cache import certify
 from trust_cache.certificate.certified_folder import write_certification
-from trust_cache.certificate.plan import plan_reach
+from trust_cache.certificate.planning.plan import plan_reach
 from trust_cache.certificate.verify import verify
 from trust_cache.statistics.rules import RULES, Allowance, MissRule
 from trust_cache.studies.rivals.rivals import study_scores

@@ -126,9 +126,8 @@ def test_a_direction_turned_round_is_worse_than_chance(tmp_path: Path) -> None:
     manifest, features = a_cohort(cases=400, positives=150, distance=1.5, seed=1)
     mirrored = manifest.with_columns(pl.format("other {}", "image_id").alias("image_id"))
     mirrored = mirrored.with_columns(pl.format("other {}", "case_id").alias("case_id"))
-    turned = np.where(
-        manifest["label"].to_numpy()[:, None, None] == 1, -features, features + np.float16(1 / 64)
-    )
+    others = features + np.random.default_rng(2).standard_normal(features.shape)  # other images
+    turned = np.where(manifest["label"].to_numpy()[:, None, None] == 1, -features, others)
     trained_on = write_cohort(tmp_path / "train.zarr", manifest, features)
     tested_on = write_cohort(tmp_path / "test.zarr", mirrored, turned.astype(np.float16))
     result = evaluate_externally(trained_on, tested_on, tmp_path / "run")
@@ -341,6 +340,12 @@ def test_shared_examinations(tmp_path: Path) -> None:
     decoded = write_cohort(tmp_path / "decoded.zarr", manifest, jitter.astype(np.float16))
     with pytest.raises(InputError, match="features of 450 images are also in"):
         evaluate_externally(trained_on, decoded, tmp_path / "other")
+    # Renamed, turned round, and no number as it was: one unit in the last place more.
+    turned = manifest.with_columns(pl.format("c{}", name).alias(name) for name in ("image_id", "case_id"))
+    moved = np.nextafter(features[::-1], np.float16(np.inf))
+    renamed_set = write_cohort(tmp_path / "renamed.zarr", turned.reverse(), np.ascontiguousarray(moved))
+    with pytest.raises(InputError, match=r"features of 450 images are also in .*00000 there, c00000 here"):
+        evaluate_externally(trained_on, renamed_set, tmp_path / "other")
     shutil.copytree(trained_on, tmp_path / "copy.zarr")
     with pytest.raises(InputError, match="features of 450 images are also in"):
         evaluate_externally(trained_on, tmp_path / "copy.zarr", tmp_path / "other", low_memory=True)

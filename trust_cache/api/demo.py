@@ -5,11 +5,15 @@ Each part finishes what an earlier start left unfinished and reuses what it fini
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from trust_cache.api.certificate_functions import describe_point, point_table
+from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.extract.extract import extract
@@ -104,19 +108,35 @@ class FromFeatures:
     verification: Verification
 
 
-@dataclass(frozen=True)
-class Demonstration:
+@dataclass(frozen=True, repr=False)
+class Demonstration(Result):
     """The results of both parts."""
 
     images: FromImages
     features: FromFeatures
 
+    def to_polars(self) -> pl.DataFrame:
+        """Return the points of the full-size cohort."""
+        return point_table(self.features.certification.points)
 
-def run_demo(
-    out: Path, listen: Listener | None = None, *, image_cases: int = CASES, feature_cases: int | None = None
+    def _lines(self) -> Iterator[str]:
+        yield "Demonstration on synthetic data: the results have no clinical meaning"
+        yield from map(describe_point, self.features.certification.points)
+        yield f"pages: {self.features.report}, {self.images.report}"
+
+
+def demo(
+    out: Path | str = "demo",
+    listen: Listener | None = None,
+    *,
+    image_cases: int = CASES,
+    feature_cases: int | None = None,
 ) -> Demonstration:
-    """Run both parts; a second start resumes."""
-    listen = listen or Listener()
+    """Run the full pipeline on synthetic data: DICOMs, pictures, features, heads, certificates, pages.
+
+    A second start reuses the finished parts. Needs `trust-cache[extract]`.
+    """
+    listen, out = listen or Listener(), Path(out)
     return Demonstration(
         show_from_images(out / "images", listen, cases=image_cases),
         show_from_features(out / "features", listen, cases=feature_cases),

@@ -7,14 +7,17 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
+
 from trust_cache.api.cache_size import CacheSize, estimate_size
+from trust_cache.api.result import Result
 from trust_cache.base.files import claim_private, kernel_folder
 
 State = Literal["good", "note", "missing"]
@@ -216,6 +219,39 @@ def disk_finding(free: int, folder: Path, size: CacheSize | None) -> MachineFind
         fix = "free disk space, choose a --out on another disk, or use fewer --views"
         return MachineFinding("machine", "disk", "missing", f"{place}; {needed}", fix)
     return MachineFinding("machine", "disk", "good", f"{place}; {needed}")
+
+
+@dataclass(frozen=True, repr=False)
+class DoctorResult(Result):
+    """What this machine can do, one finding for each thing."""
+
+    findings: tuple[MachineFinding, ...]
+
+    @property
+    def missing(self) -> int:
+        """The number of missing things."""
+        return sum(finding.state == "missing" for finding in self.findings)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per finding."""
+        return pl.DataFrame([asdict(finding) for finding in self.findings], infer_schema_length=None)
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.missing or 'nothing'} missing".capitalize()
+        yield from (f"{item.name}: {item.found}" for item in self.findings if item.state == "missing")
+
+
+def doctor(manifest: Path | str | None = None, *, views: int = 8, folder: Path | str = ".") -> DoctorResult:
+    """Return what this machine can do, with the command that fixes each missing thing.
+
+    With a manifest, also whether the cache of its images fits on the disk of `folder`.
+
+    Examples:
+        >>> import trust_cache as tc
+        >>> "cores" in tc.doctor().to_polars()["name"].to_list()
+        True
+    """
+    return DoctorResult(examine(Path(folder), None if manifest is None else Path(manifest), views))
 
 
 def as_document(findings: Sequence[MachineFinding]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Estimate the size of a cache and the time that its extraction takes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from trust_cache.api.cache_size import CacheSize, estimate_size
+from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
 from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
 from trust_cache.cache.extract.extraction_record import read_origin
@@ -115,24 +117,40 @@ def _timed(action: Callable[[], _Value]) -> tuple[_Value, float]:
     return value, time.perf_counter() - begin
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Result):
     """The size and time of an extraction."""
 
     size: CacheSize
     timing: Timing
 
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per number."""
+        rows = [
+            (part, name, value) for part, found in as_document(self).items() for name, value in found.items()
+        ]
+        numbers = [(part, name, float(value)) for part, name, value in rows if isinstance(value, int | float)]
+        return pl.DataFrame(numbers, schema=["part", "name", "value"], orient="row")
 
-def estimate_extraction(
-    manifest: Path,
-    views: int,
+    def _lines(self) -> Iterator[str]:
+        yield "Estimate of an extraction"
+        yield from sentences(self)
+
+
+def estimate(
+    manifest: Path | str,
+    views: int = 8,
     *,
     weights: str = RANDOM,
     encoder: str | None = None,
     device: str = "auto",
     image_size: str = "1520x912",
 ) -> Estimate:
-    """Compute the size of the cache and measure how long the extraction takes."""
+    """Return the size of a manifest's cache, and how long extraction takes on this device.
+
+    The size is exact for a Zarr cache. The time is measured on a few images of the manifest.
+    """
+    manifest = Path(manifest)
     settings = ExtractSettings(
         weights=weights,
         encoder=encoder or DEFAULT_ENCODER,

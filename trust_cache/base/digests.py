@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +13,7 @@ from blake3 import blake3
 
 _ROWS_AT_ONCE = 50_000  # bounds the memory
 _PIECE = 2**20
+_BLAKE3_BYTES = 32
 
 
 def rows_sha256(rows: Iterable[Sequence[object]]) -> str:
@@ -55,6 +56,36 @@ def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes, as sha256sum prints it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the sha256 of each file by name."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def changed_files(folder: Path, recorded: Mapping[str, str], fix: str) -> list[str]:
+    """Compare files with their recorded sha256; return a sentence for each that is missing or differs."""
+    problems = []
+    for name, expected in recorded.items():
+        if not (folder / name).is_file():
+            problems.append(f"{folder / name}: is missing; {fix}")
+        elif (found := file_sha256(folder / name)) != expected:
+            problems.append(
+                f"{folder / name}: changed since it was written (sha256 expected {expected}, found {found});"
+                f" {fix}"
+            )
+    return problems
+
+
+def bind_bytes(content: bytes, *identity: object) -> bytes:
+    """Return content behind a digest of it and of what it belongs to; `identity` is plain values."""
+    return blake3(canonical_json(identity) + b"\0" + content).digest() + content
+
+
+def unbind_bytes(bound: bytes, *identity: object) -> bytes | None:
+    """Return content that `bind_bytes` bound to this identity; None if either was changed."""
+    content = bound[_BLAKE3_BYTES:]
+    return content if bind_bytes(content, *identity) == bound else None
 
 
 # Characters that Windows forbids, control characters, and separators.

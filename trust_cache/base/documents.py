@@ -89,20 +89,30 @@ def read_json(
     have this value: a newer one needs a newer trust-cache. With `sealed`, the document must fit its seal. A
     missing file raises FileNotFoundError.
     """
-    try:
-        content = parse_json(read_bytes(str(path)))
-    except (FileNotFoundError, TrustCacheError):
-        raise
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected {what} as JSON, found an unreadable file ({error})") from error
-    content, unchanged = unseal(content) if sealed else (content, True)
-    found = typed(content, kind, where=path, what=what, schema=schema)
+    if not sealed:
+        return typed(_content_of(path, what), kind, where=path, what=what, schema=schema)
+    found, unchanged = read_sealed(path, kind, what=what, schema=schema)
     if not unchanged:
         raise InputError(
             f"{path}: changed since it was written: its keys do not fit its {SEAL}; copy the whole folder"
             " again, or make it again"
         )
     return found
+
+
+def read_sealed(path: Path | str, kind: type[T], *, what: str, schema: int | None = None) -> tuple[T, bool]:
+    """Read a sealed JSON file as `read_json` does; also return whether it fits its seal."""
+    content, unchanged = unseal(_content_of(path, what))
+    return typed(content, kind, where=path, what=what, schema=schema), unchanged
+
+
+def _content_of(path: Path | str, what: str) -> Any:
+    try:
+        return parse_json(read_bytes(str(path)))
+    except (FileNotFoundError, TrustCacheError):
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: expected {what} as JSON, found an unreadable file ({error})") from error
 
 
 def typed(

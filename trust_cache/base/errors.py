@@ -1,6 +1,7 @@
 """Expected errors, each with the exit code of the command line, and the commonest checks."""
 
 from collections.abc import Sequence
+from datetime import date
 from difflib import get_close_matches
 
 
@@ -38,6 +39,14 @@ def check_fraction(name: str, value: float) -> None:
     """Refuse a value that is not strictly between 0 and 1."""
     if not 0.0 < value < 1.0:
         raise InputError(f"{name}: expected a fraction strictly between 0 and 1, found {value}")
+
+
+def parse_day(text: str, name: str) -> date:
+    """Read a date as YYYY-MM-DD."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"{name}: expected a date as YYYY-MM-DD, found {text!r}") from error
 
 
 def first_line(error: BaseException) -> str:

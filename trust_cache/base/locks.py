@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Self
 from weakref import WeakSet
@@ -15,6 +16,7 @@ from trust_cache.base.files import refusals_in_words
 
 _HELD: set[int] = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}  # some network file systems
+_TRIES, _PAUSE = 100, 0.05  # seconds; for locks that others hold for milliseconds
 _logger = logging.getLogger(__name__)
 
 if sys.platform == "win32":
@@ -74,6 +76,15 @@ class FileLock:
             self.release()
             raise
         return self
+
+    def wait(self) -> Self:
+        """Take the lock; wait a few seconds while another process holds it."""
+        for _ in range(_TRIES):
+            try:
+                return self.acquire()
+            except InputError:
+                time.sleep(_PAUSE)
+        return self.acquire()
 
     def release(self) -> None:
         """Release the lock if it is held."""

@@ -5,7 +5,9 @@ failures.csv has the reason.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +33,7 @@ from trust_cache.cache.layout import (
 )
 from trust_cache.cache.store import DamagedError, Store
 from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
-from trust_cache.manifest.cases import count_incomplete
+from trust_cache.manifest.cases import count_incomplete, find_cases
 
 NAMES_SHOWN = 5
 
@@ -40,7 +42,24 @@ NAMES_SHOWN = 5
 class Cache:
     """A cache as it was when opened. Nothing stays open on the disk."""
 
-    store: Store = field(repr=False)
+    store: Store
+
+    def __repr__(self) -> str:
+        return "\n  ".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        title, *lines = map(html.escape, self._lines())
+        return f"<div><b>{title}</b><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
+
+    def _lines(self) -> Iterator[str]:
+        """Describe the cache: its place, then its size, its state and its encoder."""
+        cases, encoder = find_cases(self.manifest), self.fingerprint.encoder
+        yield f"Cache {self.source}"
+        yield f"{self.images:,} images of {cases.labels.size:,} cases, {int(cases.labels.sum()):,} positive"
+        yield f"1 clean + {self.views - 1} augmented views, {self.dim} features, encoder {encoder}"
+        for state, count in (("pending", self.pending.sum()), ("failed", self.failed.sum())):
+            if count:
+                yield f"{int(count):,} images {state}"
 
     @property
     def source(self) -> str:

@@ -33,7 +33,7 @@ from trust_cache.cache.layout import (
     picture_digests,
     present_images,
 )
-from trust_cache.cache.store import WritableStore
+from trust_cache.cache.store import DamagedError, WritableStore
 from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes
 
 
@@ -48,6 +48,7 @@ class CacheWriter:
         if lock is not None:
             store.remove_partial()
         marks = store.read_marks(shards)
+        self._marks = marks
         self._marked = marked_shards(marks)
         self._present = present_images(self.layout, marks)
         self._pictures = picture_digests(self.layout, marks).copy()
@@ -85,6 +86,18 @@ class CacheWriter:
         """Return the digests of the pictures of a shard that is done; None where unknown."""
         digests = self._pictures[slice(*self.layout.bounds(shard))]
         return [digest.tobytes() if digest.any() else None for digest in digests]
+
+    def is_damaged(self, shard: int) -> bool:
+        """Return whether a shard that was done when the cache was opened does not fit its mark."""
+        features = np.empty(self.layout.shard_shape(shard), dtype=np.float16)
+        try:
+            self._store.read_shard(shard, features)
+        except DamagedError:
+            return True
+        images = slice(*self.layout.bounds(shard))
+        present, pictures = self._present[images], self._pictures[images]
+        mark = make_mark(self._store.description, shard, features, present, pictures)
+        return bool(mark != self._marks[shard].tobytes())
 
     def clear(self, shard: int) -> None:
         """Remove the mark of a shard: its images are pending again."""

@@ -1,4 +1,4 @@
-"""Load all features for training: read into memory, or mapped from the files of the cache."""
+"""All features of a cache for training: mapped from its files, or read into memory."""
 
 import ctypes
 import logging
@@ -118,6 +118,25 @@ _logger = logging.getLogger(__name__)
 OnShard = Callable[[int, int], None]
 
 
+def open_rows(
+    cache: Cache,
+    threads: int | None = None,
+    *,
+    low_memory: bool = False,
+    views: int | None = None,
+    on_shard: OnShard = lambda _done, _of: None,
+) -> FeatureRows:
+    """Map the features where the files allow it, which is faster than reading them; else read them.
+
+    With `low_memory`, features that cannot be mapped are copied to a file instead of into memory. `views` is
+    the number of views that are needed, to save memory. See `load_rows` for what is refused.
+    """
+    places = _places(cache)
+    if low_memory or places is not None:
+        return map_rows(cache, threads=threads, places=places, on_shard=on_shard)
+    return load_rows(cache, threads, views=views, on_shard=on_shard)
+
+
 def load_rows(
     cache: Cache,
     threads: int | None = None,
@@ -156,15 +175,17 @@ def map_rows(
     threads: int | None = None,
     *,
     check: bool = True,
+    places: list[ShardPlace] | None = None,
     on_shard: OnShard = lambda _done, _of: None,
 ) -> FeatureRows:
     """Map all features; those that cannot be mapped are first copied to a file in `scratch`, with a warning.
 
-    Without `scratch` the copy is beside the cache. It is removed with the maps. Refuses as `load_rows` does.
+    Without `scratch` the copy is beside the cache. It is removed with the maps. `places` are those of all
+    shards, if they are known. Refuses as `load_rows` does.
     """
     refuse_unfinished(cache)
     _ = cache.manifest
-    places = _places(cache)
+    places = places or _places(cache)
     if places is None:
         path = _copy_to_scratch(cache, scratch, threads)
         try:
@@ -178,13 +199,19 @@ def map_rows(
 
     def examine(shard: int) -> NDArray[np.int64]:
         place = places[shard]
-        shape = (cache.views, cache.dim)
-        blocks = [by_path[place.path].array(int(offset), shape) for offset in place.offsets]
-        return _examined(cache, shard, np.stack(blocks), check=check)
+        return _examined(cache, shard, _mapped(cache, by_path[place.path], place.offsets), check=check)
 
     _refuse_not_finite(cache, _over_shards(cache, examine, threads, on_shard))
     addresses = np.concatenate([by_path[place.path].address + place.offsets for place in places])
     return FeatureRows(addresses, cache.views, cache.dim, owner=maps, present=cache.done)
+
+
+def _mapped(cache: Cache, file: MappedFile, offsets: NDArray[np.int64]) -> Features:
+    """Return the features of a shard: those of the map where its images follow each other, else a copy."""
+    shape = (cache.views, cache.dim)
+    if np.all(np.diff(offsets) == cache.layout.image_bytes):
+        return file.array(int(offsets[0]), (offsets.size, *shape))
+    return np.stack([file.array(int(offset), shape) for offset in offsets])
 
 
 def _examined(cache: Cache, shard: int, features: Features, *, check: bool) -> NDArray[np.int64]:

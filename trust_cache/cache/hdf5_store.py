@@ -107,7 +107,12 @@ class Hdf5Store:
                 if not isinstance(node, h5py.Dataset):
                     message = f"{self.source}: the manifest lacks its column {column.name}"
                     raise DamagedError(message, "manifest")
-                columns[column.name] = (node.asstr() if node.dtype == object else node)[:].tolist()
+                self._require_shape(node, (self.layout.images,), column.name)
+                texts = h5py.check_string_dtype(node.dtype) is not None
+                if not texts and node.dtype.kind not in "iu":  # references and compounds are no columns
+                    message = f"{self.source}: the column {column.name} has the type {node.dtype}"
+                    raise DamagedError(message, "manifest")
+                columns[column.name] = (node.asstr() if texts else node)[:].tolist()
         return columns
 
     def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:  # noqa: ARG002 - one read
@@ -116,7 +121,17 @@ class Hdf5Store:
             marks = file.get("marks")
             if not isinstance(marks, h5py.Dataset):
                 raise DamagedError(f"{self.source}: the cache has no marks", "marks")
+            self._require_shape(marks, (self.layout.shards, self.layout.mark_bytes), "marks")
             return np.asarray(marks[:], dtype=np.uint8)
+
+    def _require_shape(self, node: h5py.Dataset, shape: tuple[int, ...], name: str) -> None:
+        """Refuse an array of another shape, or of more rows than its file has bytes, before it is read."""
+        if node.shape != shape or shape[0] > self._path.stat().st_size:
+            raise DamagedError(
+                f"{self.source}: {name}: expected the shape {shape} in a file of"
+                f" {self._path.stat().st_size:,} bytes, found {node.shape}",
+                "manifest",
+            )
 
     def read_shard(self, shard: int, out: Features) -> None:
         """Fill `out` with a shard's features; DamagedError where they are incomplete."""

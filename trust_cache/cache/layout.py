@@ -18,6 +18,8 @@ FORMAT = "trust-cache"
 SCHEMA = 2
 SHARD_IMAGES = 32
 DIGEST_BYTES = 32  # of BLAKE3 and of SHA-256
+_MOST_IMAGES = 2**27  # what a file declares must not take all memory
+_MOST_SHARD_BYTES = 2**31
 _MINUS_ZERO = 0x8000  # as a float16
 NOT_FINITE = 0x7C00  # a float16 whose exponent bits are all set is infinite or NaN
 
@@ -38,6 +40,12 @@ class Layout:
         for name in ("images", "views", "dim", "shard_images"):
             if getattr(self, name) < 1:
                 raise InputError(f"cache: expected at least 1 as {name}, found {getattr(self, name)}")
+        held = min(self.images, self.shard_images) * self.image_bytes
+        if self.images > _MOST_IMAGES or held > _MOST_SHARD_BYTES:
+            raise InputError(
+                f"cache: expected at most {_MOST_IMAGES:,} images and {_MOST_SHARD_BYTES:,} bytes a shard,"
+                f" found {self.images:,} and {held:,}"
+            )
 
     @property
     def shards(self) -> int:

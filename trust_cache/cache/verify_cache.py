@@ -20,6 +20,7 @@ from trust_cache.cache.known_stores import Source
 from trust_cache.cache.layout import SCHEMA, finite_images, picture_digests, presence_bytes
 from trust_cache.cache.store import DamagedError
 from trust_cache.manifest.cases import count_incomplete, find_cases
+from trust_cache.manifest.data_terms import describe_terms, terms_of
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class CacheInfo:
     failed: tuple[str, ...]  # image_ids
     feature_bytes: int
     columns: tuple[str, ...]
+    terms: str  # of the data sets of its images
     fingerprint: dict[str, Any]
 
 
@@ -151,5 +153,6 @@ def cache_info(cache: Cache) -> CacheInfo:
         failed=tuple(cache.image_ids(cache.failed)),
         feature_bytes=layout.images * layout.image_bytes,
         columns=tuple(table.columns),
+        terms=describe_terms(terms_of(table)),
         fingerprint=cache.fingerprint.as_document(),
     )

@@ -293,12 +293,15 @@ def _is_ours(folder: Path) -> bool:
         images, views, dim = features["shape"]
         shard_images, *rest = features["chunk_grid"]["configuration"]["chunk_shape"]
         layout = Layout(images, views, dim, shard_images)
+        nodes = [(array["zarr_format"], array["node_type"]) for array in (features, marks)]
         return bool(
-            rest == [views, dim]
+            nodes == [(3, "array"), (3, "array")]
+            and rest == [views, dim]
             and features["data_type"] == "float16"
             and features["codecs"] == codecs_of(layout)
             and features["chunk_key_encoding"]["name"] == "default"
             and marks["chunk_key_encoding"]["name"] == "default"
+            and marks["data_type"] == "uint8"
             and marks["codecs"] == _PLAIN
             and marks["chunk_grid"]["configuration"]["chunk_shape"] == [1, layout.mark_bytes]
         )

@@ -8,14 +8,13 @@ knows only what was certified in its place: not copies of the scores, and not ca
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.documents import Document, json_bytes, read_sealed, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file
 from trust_cache.base.locks import FileLock
@@ -25,7 +24,7 @@ from trust_cache.certificate.points import CERTIFIED, Point
 from trust_cache.heads.run_folder import RECORD, SCORES
 
 SCHEMA = 1
-_TRIES, _PAUSE = 100, 0.05  # seconds; another process holds the log for milliseconds
+_RESTORE = "restore the file. Without it, certificates know of no earlier attempt"
 
 
 class LoggedAttempt(Attempt, frozen=True, kw_only=True):
@@ -90,12 +89,12 @@ def record_attempt(certification: Certification, certified: Path) -> Certificati
             " earlier ones"
         )
         return replace(certification, warnings=(*certification.warnings, warning))
-    lock = _acquire(log)
+    lock = FileLock(log.with_name(f".{log.name}.lock"), str(log)).wait()
     try:
         past = _read(log)
         if attempt not in (entry.attempt for entry in past.attempts):
             past = past.with_attempt(attempt)
-            write_file(log, json_bytes(past.as_document()))
+            write_file(log, sealed_bytes(past.as_document()))
     finally:
         lock.release()
     attempts = tuple(entry.attempt for entry in past.attempts)
@@ -153,28 +152,21 @@ def _warnings(earlier: Sequence[Attempt], attempt: Attempt, log: Path) -> tuple[
     )
 
 
-def _acquire(log: Path) -> FileLock:
-    """Take the lock of a log; wait while another process writes to it."""
-    lock = FileLock(log.with_name(f".{log.name}.lock"), str(log))
-    for _ in range(_TRIES):
-        try:
-            return lock.acquire()
-        except InputError:
-            time.sleep(_PAUSE)
-    return lock.acquire()
-
-
 def _read(log: Path) -> AttemptLog:
     try:
-        found = read_json(log, AttemptLog, what="a log of attempts", schema=SCHEMA)
+        found, unchanged = read_sealed(log, AttemptLog, what="a log of attempts", schema=SCHEMA)
     except FileNotFoundError:
         return AttemptLog()
     before = ""
     for number, entry in enumerate(found.attempts, start=1):
         if entry.before != before or entry.sha256 != entry.digest():
             raise InputError(
-                f"{log}: was changed by hand: attempt {number} does not follow from the one before; restore"
-                " the file. Without it, certificates know of no earlier attempt"
+                f"{log}: was changed by hand: attempt {number} does not follow from the one before;"
+                f" {_RESTORE}"
             )
         before = entry.sha256
+    if not unchanged:
+        raise InputError(
+            f"{log}: was changed by hand: its {len(found.attempts)} attempts are not all of them; {_RESTORE}"
+        )
     return found

@@ -9,8 +9,16 @@ import msgspec
 import numpy as np
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.digests import file_stems
-from trust_cache.base.documents import Document, json_bytes, parse_json, read_json, typed
+from trust_cache.base.digests import changed_files, digests_of, file_stems
+from trust_cache.base.documents import (
+    Document,
+    json_bytes,
+    parse_json,
+    read_json,
+    read_sealed,
+    sealed_bytes,
+    typed,
+)
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import to_latex, to_markdown
@@ -70,7 +78,7 @@ class SubgroupRow(Point, frozen=True, kw_only=True):
     group: str
 
 
-class PointsDocument(Document, frozen=True, kw_only=True):
+class PointsDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
     """points.json, and what `certify --json` prints."""
 
     schema: int
@@ -86,6 +94,7 @@ class PointsDocument(Document, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]
+    files: dict[str, str] = msgspec.field(default_factory=dict)  # sha256 of the folder's other files by name
 
     @property
     def subgroup_points(self) -> tuple[SubgroupPoint, ...]:
@@ -103,12 +112,21 @@ class CertifiedFolder:
     path: Path
     document: PointsDocument
     certificates: Mapping[tuple[str | None, float], bytes]  # by configuration and target
+    sealed: bool  # whether the document fits its seal
+
+    def require_unchanged(self) -> None:
+        """Refuse a folder with a file that was changed since it was written; name the first."""
+        for problem in changed_files(self.path, self.document.files, "certify again"):
+            raise InputError(problem)
+        if not self.sealed:
+            raise InputError(f"{self.path / POINTS}: changed since it was written; certify again")
 
 
 def read_certified(path: Path) -> CertifiedFolder:
     """Read the document of a certified folder and its certificates, one per point."""
     try:
-        document = read_json(path / POINTS, PointsDocument, what="the points of certify", schema=SCHEMA)
+        what = "the points of certify"
+        document, unchanged = read_sealed(path / POINTS, PointsDocument, what=what, schema=SCHEMA)
         files = {file: file.read_bytes() for file in sorted((path / CERTIFICATES).glob("*.json"))}
     except OSError as error:
         raise InputError(f"{path}: not a readable folder of certify ({error}); certify again") from error
@@ -120,7 +138,18 @@ def read_certified(path: Path) -> CertifiedFolder:
             f"{path}: expected a certificate for each of its {len(expected)} points, found"
             f" {len(certificates)}; certify again"
         )
-    return CertifiedFolder(path, document, certificates)
+    return CertifiedFolder(path, document, certificates, sealed=unchanged)
+
+
+def read_subgroups(folder: Path, configuration: str, target: float) -> tuple[SubgroupRow, ...]:
+    """Return the subgroup points of a configuration at a target; none where the folder has no points."""
+    try:
+        what = "the points of certify"
+        document = read_json(folder / POINTS, PointsDocument, what=what, schema=SCHEMA, sealed=True)
+    except FileNotFoundError:
+        return ()
+    wanted = (configuration, target)
+    return tuple(row for row in document.subgroups if (row.configuration, row.target) == wanted)
 
 
 def find_certificate(folder: Path, configuration: str, target: float) -> Path:
@@ -179,7 +208,8 @@ def draw_or_read_split(cohort: Cohort, seed: int, path: Path | str | None) -> tu
 def _labels_changed(path: Path, cohort: Cohort, split: Split) -> list[str]:
     """Warn if the points beside a split file were computed with other labels."""
     try:
-        document = read_json(path.with_name(POINTS), PointsDocument, what="the points of certify")
+        what = "the points of certify"
+        document = read_json(path.with_name(POINTS), PointsDocument, what=what, sealed=True)
         recorded = [document.points[0].search_positives, document.points[0].positives]
     except (OSError, InputError, IndexError):
         return []  # a split file needs no certified folder around it
@@ -204,7 +234,6 @@ def render(certification: Certification) -> dict[str, bytes]:
     files = {
         SPLIT: certification.split.as_csv(),
         "points.csv": write_rows(POINT_KEYS, document["points"], neutral=True),
-        POINTS: json_bytes(document),
         "table.md": to_markdown([*all_tables(certification).values()], notes, certification.limits).encode(),
         "table.tex": to_latex(paper_table(certification)).encode(),
     }
@@ -227,7 +256,7 @@ def render(certification: Certification) -> dict[str, bytes]:
     for point in certification.points:
         name = f"{CERTIFICATES}/{stems[name_of(point.configuration)]}@{point.target!r}.json"
         files[name] = json_bytes(as_certificate(point, certification))
-    return files
+    return files | {POINTS: sealed_bytes(document | {"files": digests_of(files)})}
 
 
 def list_incomplete(cohort: Cohort) -> bytes | None:
@@ -289,15 +318,20 @@ def bind_point(
     return {"schema": SCHEMA} | certificate.as_document()
 
 
+def subgroup_rows(certification: Certification) -> tuple[SubgroupRow, ...]:
+    """Return the points of a certification's subgroups as the files have them."""
+    return tuple(
+        SubgroupRow(column=item.column, group=item.group, **item.point.as_document())
+        for item in certification.subgroups
+    )
+
+
 def as_document(certification: Certification) -> dict[str, Any]:
     """Return everything as one document (points.json, `certify --json`)."""
     return PointsDocument(
         schema=SCHEMA,
         points=certification.points,
-        subgroups=tuple(
-            SubgroupRow(column=item.column, group=item.group, **item.point.as_document())
-            for item in certification.subgroups
-        ),
+        subgroups=subgroup_rows(certification),
         resplits=certification.spreads,
         settings=certification.settings,
         split=certification.split.origin,

@@ -160,6 +160,24 @@ def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, opt
     )
 
 
+def evidence_of(certification: Certification) -> Evidence:
+    """Return a certification alone as evidence, for its figures."""
+    path = Path(certification.scores.source)
+    _require_positives(path, certification)
+    leading, led_by = _lead(certification.cohort, certification, None)
+    return Evidence(
+        name=path.stem,
+        path=path,
+        certification=certification,
+        cohort=certification.cohort,
+        certificates={},
+        record=None,
+        thresholds=None,
+        leading=leading,
+        led_by=led_by,
+    )
+
+
 def _require_positives(path: Path, certification: Certification) -> None:
     """Refuse scores that no curve can be drawn of."""
     cohort = certification.cohort

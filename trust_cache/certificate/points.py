@@ -118,6 +118,15 @@ class SubgroupPoint:
     group: str
     point: Point
 
+    def __repr__(self) -> str:
+        point = self.point
+        return (
+            f"SubgroupPoint({self.column}={self.group}, configuration={point.configuration},"
+            f" target={point.target}, cases={point.cases}, positives={point.positives},"
+            f" dismissed={point.dismissed}, positives_dismissed={point.positives_dismissed},"
+            f" bound={point.bound:.6g}, status={point.status!r})"
+        )
+
 
 @dataclass(frozen=True)
 class Threshold:

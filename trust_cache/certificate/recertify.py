@@ -52,6 +52,7 @@ def verify_certified(
     try:
         if source is None:
             _require_counts(certified)
+            certified.require_unchanged()
         else:
             recertify(certified, read_scores(source, patient))
         problem = None
@@ -84,6 +85,7 @@ def recertify(folder: CertifiedFolder, scores: Scores) -> Certification:
         versions=document.versions,
     )
     _require_files(folder, stated)
+    folder.require_unchanged()
     return stated
 
 

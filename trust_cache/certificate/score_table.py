@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trust_cache.base.csv_tables import LINE, read_text_table
 from trust_cache.base.digests import rows_sha256
 from trust_cache.base.errors import InputError
-from trust_cache.heads.run_folder import RunFolder
+from trust_cache.heads.run_folder import RECORD, SCORES, RunFolder
 from trust_cache.manifest.cases import (
     CASE_LABEL,
     FEATURE_TAIL,
@@ -111,9 +111,14 @@ class Cohort:
 
 
 def read_scores(path: Path, patient: str = PATIENT) -> Scores:
-    """Read a scores file, or the scores.csv of a run folder; `patient` is its column of patients, if any."""
+    """Read a scores file, or the scores.csv of a run folder; `patient` is its column of patients, if any.
+
+    The scores of a run are compared with its record, whichever of the two is named.
+    """
     run = RunFolder(path) if path.is_dir() else None
-    file = path if run is None else run.scores_file
+    beside = RunFolder(path.parent)
+    of_run = run is None and path.name == SCORES and beside.has(RECORD)
+    file = run.scores_file if run is not None else beside.scores_file if of_run else path
     scores = check_scores(read_text_table(file, REQUIRED, lines=True), str(file), patient)
     return scores if run is None else replace(scores, manifest=run.manifest_file)
 

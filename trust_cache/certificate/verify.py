@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from trust_cache.base.documents import explain, read_json
+from trust_cache.base.documents import explain, read_sealed
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.attempts import log_file, point_name, read_attempts
 from trust_cache.certificate.certification import DELTAS, Attempt, Composition
@@ -343,7 +343,7 @@ def _own_attempt(certificate: Certificate, attempts: tuple[Attempt, ...]) -> int
 def _beside(stated: dict[str, Any], points: Path) -> Iterator[Disagreement]:
     """Compare what the certificate says about other points and attempts with points.json."""
     if points.is_file():
-        document = read_json(points, PointsDocument, what="the points of certify")
+        document, _ = read_sealed(points, PointsDocument, what="the points of certify")
         certificate = msgspec.convert(stated, Certificate)
         for key in ("composition", "attempts"):
             if getattr(certificate, key) != getattr(document, key):

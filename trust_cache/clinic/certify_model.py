@@ -14,12 +14,12 @@ from trust_cache.base.documents import json_bytes, typed
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.feature_rows import open_rows
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
-from trust_cache.certificate.certified_folder import Certificate, as_certificate, render
+from trust_cache.certificate.certified_folder import Certificate, as_certificate, render, subgroup_rows
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import check_scores
 from trust_cache.clinic.model_folder import (
@@ -29,10 +29,11 @@ from trust_cache.clinic.model_folder import (
     read_model,
     write_model,
 )
-from trust_cache.clinic.model_scoring import ScoredCache, score_cache
+from trust_cache.clinic.model_scoring import ScoredCache, read_key, score_cache
 from trust_cache.heads.fold_training import gate_tails
 from trust_cache.heads.run_folder import identify_cache
 from trust_cache.manifest.cases import FEATURE_TAIL, PATIENT
+from trust_cache.manifest.data_terms import terms_of
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
 OWN = CERTIFIED_OWN | {SCORES, SCORED_BY}
@@ -56,17 +57,19 @@ def certify_model(
     *,
     targets: Sequence[float] | None = None,
     attach: bool = False,
+    key: Path | None = None,
     advance: Callable[[], None] = lambda: None,
     **terms: Any,
 ) -> ModelCertification:
     """Score a cache with a model's head, certify the scores, and write the certified folder with the scores.
 
     The default target and protocol are the model's own; `terms` are those of `certify`. Cases that the head
-    was trained on are refused. The attempt is written to the log beside the model folder. With `attach`, the
-    certificate at the model's target (or at the only target), its threshold and its protocol are written into
-    the model folder if it is certified.
+    was trained on are refused; `key` is that of the model's digests of case ids, if it has them. The attempt
+    is written to the log beside the model folder. With `attach`, the certificate at the model's target (or at
+    the only target), its threshold and its protocol are written into the model folder if it is certified.
     """
     stored = read_model(model)
+    secret = None if key is None else read_key(key)
     terms["protocol"] = terms.get("protocol") or stored.model.protocol
     own = stored.model.threshold.target
     wanted = tuple(targets or (own,))
@@ -78,8 +81,8 @@ def certify_model(
     refuse_unknown(out, own=OWN)
     opened = open_cache(cache)
     require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
-    rows = load_rows(opened, views=1)
-    shared = stored.model.trained_on.refuse_seen(opened, rows)
+    rows = open_rows(opened, views=1)
+    shared = stored.model.trained_on.refuse_seen(opened, rows, secret)
     scored = score_cache(opened, rows, stored.model.head)
     tails = gate_tails(stored.model.gate, rows, np.arange(opened.images))
     table = scores_table(opened, scored, stored.model.configuration, tails)
@@ -148,5 +151,7 @@ def _attach(
         reference=np.sort(cohort.scores[0][split.evaluation & cohort.complete(0)]),
         made_from=dict(stored.model.made_from) | {"certified_on": identify_cache(cache).as_document()},
         certificate=certificate,
+        terms={**stored.model.terms, "evaluation": terms_of(cache.manifest)},
+        subgroups=tuple(row for row in subgroup_rows(certification) if row.target == target),
     )
     return ModelCertification(certification, kept, True, None, write_model(model, stored.folder))

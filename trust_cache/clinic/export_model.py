@@ -12,8 +12,15 @@ from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_unknown
 from trust_cache.cache.cache_reader import Cache
-from trust_cache.cache.feature_rows import FeatureRows, load_rows
-from trust_cache.certificate.certified_folder import SPLIT, Certificate, find_certificate, read_certificate
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
+from trust_cache.certificate.certified_folder import (
+    SPLIT,
+    Certificate,
+    SubgroupRow,
+    find_certificate,
+    read_certificate,
+    read_subgroups,
+)
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
@@ -26,7 +33,7 @@ from trust_cache.clinic.model_folder import (
     read_model,
     write_model,
 )
-from trust_cache.clinic.model_scoring import TrainedOn, score_cache
+from trust_cache.clinic.model_scoring import TrainedOn, read_key, score_cache
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.fold_training import fold_gate, fold_job, gate_tails
 from trust_cache.heads.folds import CALIBRATE
@@ -34,6 +41,7 @@ from trust_cache.heads.run_folder import FOLDS_FILE, RunFolder
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
 from trust_cache.heads.training_data import FitSettings, prepare_final
 from trust_cache.manifest.cases import FEATURE_TAIL
+from trust_cache.manifest.data_terms import DataTerms, sharing_warnings, terms_of
 from trust_cache.manifest.protocol import SCREENING, Protocol, find_protocol
 from trust_cache.statistics.feature_gate import FeatureGate
 from trust_cache.statistics.thresholds import exact_share, select_threshold
@@ -54,6 +62,8 @@ class ReadyHead:
     warnings: tuple[str, ...]
     gate: FeatureGate
     certificate: Certificate | None = None
+    evaluation_terms: tuple[DataTerms, ...] = ()
+    subgroups: tuple[SubgroupRow, ...] = ()
 
 
 def refit(
@@ -117,6 +127,8 @@ def export_model(
     test_cache: str | None = None,
     certified: Path | None = None,
     protocol: Protocol | Path | str = SCREENING,
+    key: Path | None = None,
+    valid_until: str | None = None,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
@@ -125,27 +137,30 @@ def export_model(
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
     is recomputed first, and the head must reproduce its scores. Caches default to the paths in the run.
-    `protocol` is what `triage` asks of a case; a certificate has its own.
+    `protocol` is what `triage` asks of a case; a certificate has its own. With `key`, a file that is made if
+    there is none, the model has digests of its case ids. `valid_until` is the last day for `triage`.
     """
     exact_share(target)
     wanted = find_protocol(protocol)
     refuse_unknown(out, own=OWN)
+    _keep_apart(key, out)
     threads = count_threads(threads)
     folder = RunFolder(run)
     folder.settings(configuration)
     opened = folder.open_train_cache(cache)
-    rows = load_rows(opened)
-    trained_on = TrainedOn.from_cache(opened, rows)
-    external = folder.record.test is not None
-    if external:
+    rows = open_rows(opened)
+    secret = None if key is None else read_key(key, create=True)
+    trained_on = TrainedOn.from_cache(opened, rows, secret)
+    if external := folder.record.test is not None:
         gate = _external_gate(folder, opened, rows)
-        ready = _external(folder, configuration, target, test_cache, certified, trained_on, gate)
+        ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret, gate)
         if ready.certificate is None:
             ready = replace(ready, protocol=wanted)
     else:
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
         )
+    terms = {"training": terms_of(opened.manifest), "evaluation": ready.evaluation_terms}
     model = Model(
         configuration=configuration,
         origin="external" if external else "refit",
@@ -158,9 +173,17 @@ def export_model(
         gate=ready.gate,
         made_from=_made_from(folder, configuration),
         certificate=ready.certificate,
+        valid_until=valid_until,
+        terms={part: found for part, found in terms.items() if found},
+        subgroups=ready.subgroups,
     )
     kept = write_model(model, out)
-    return Export(read_model(out), ready.warnings, kept)
+    return Export(read_model(out), (*ready.warnings, *sharing_warnings(model.terms)), kept)
+
+
+def _keep_apart(key: Path | None, out: Path) -> None:
+    if key is not None and key.resolve().is_relative_to(out.resolve()):
+        raise InputError(f"{key}: expected a key outside the model folder {out}; keep them apart")
 
 
 def _external(
@@ -170,6 +193,7 @@ def _external(
     test_cache: str | None,
     certified: Path | None,
     trained_on: TrainedOn,
+    key: bytes | None,
     gate: FeatureGate,
 ) -> ReadyHead:
     folder = certified if certified is not None else run.path / "certified"
@@ -181,13 +205,13 @@ def _external(
     certificate = read_certificate(path)
     head = run.head(configuration)
     cache = run.open_test_cache(test_cache)
-    rows = load_rows(cache, views=1)
+    rows = open_rows(cache, views=1)
     scored = score_cache(cache, rows, head)
     _require_same_scores(run, configuration, cache, scored.images)
     _require_same_tails(run, cache, gate_tails(gate, rows, np.arange(cache.images)))
     cohort = build_cohort(read_scores(run.path), certificate.protocol)
     split, _ = read_split(folder / SPLIT, cohort, certificate.seed)
-    warnings = trained_on.refuse_seen(cache, rows)
+    warnings = trained_on.refuse_seen(cache, rows, key)
     problem = certificate_problem(certificate)
     if problem is not None:
         warnings = (*warnings, f"not certified: {problem}")
@@ -205,6 +229,8 @@ def _external(
         warnings=warnings,
         gate=gate,
         certificate=certificate if problem is None else None,
+        evaluation_terms=terms_of(cache.manifest),
+        subgroups=read_subgroups(folder, configuration, target) if problem is None else (),
     )
 
 

@@ -1,13 +1,17 @@
-"""Account for every entry of a folder of DICOM files: an image, a known harmless object, or unexplained."""
+"""Account for every entry of a folder of DICOM files: an image, a known harmless object, or unexplained.
+
+Headers are read in worker processes of limited memory: nobody knows yet what the files are.
+"""
 
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from trust_cache.base.limited_workers import map_limited, problem_of
 from trust_cache.images.dicom_file import read_header
 from trust_cache.images.image_failures import ImageError
 from trust_cache.manifest.dicom_headers import ImageHeader
@@ -37,6 +41,14 @@ class FolderEntry:
     header: ImageHeader | None = None
     problem: str | None = None
     openable: bool = True  # opening a pipe or a device waits for ever
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A file whose header is not read yet."""
+
+    path: Path
+    name: str
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,20 @@ class FolderCounts:
 
 def list_entries(folder: Path, own: Collection[Path] = ()) -> list[FolderEntry]:
     """Return every entry below a folder, sorted; `own` are files and folders of this program."""
-    return sorted(_entries(folder, folder, {path.absolute() for path in own}), key=lambda entry: entry.name)
+    found = list(_entries(folder, folder, {path.absolute() for path in own}))
+    known = [entry for entry in found if isinstance(entry, FolderEntry)]
+    files = [entry for entry in found if isinstance(entry, _Unread)]
+    return sorted([*known, *_inspect_all(files)], key=lambda entry: entry.name)
+
+
+def _inspect_all(files: Sequence[_Unread]) -> Iterator[FolderEntry]:
+    """Yield what each file is; a header that ended or filled its process is a problem of its file."""
+    for outcome in map_limited(_inspect, files):
+        if outcome.value is not None:
+            yield outcome.value
+        elif outcome.error is not None:
+            why = f"read: the header: {problem_of(outcome.error)}"
+            yield FolderEntry(outcome.item.path, outcome.item.name, "unexplained", problem=why)
 
 
 def count_entries(entries: Collection[FolderEntry], raw_copies: int) -> FolderCounts:
@@ -101,7 +126,7 @@ def count_entries(entries: Collection[FolderEntry], raw_copies: int) -> FolderCo
     )
 
 
-def _entries(folder: Path, top: Path, own: Collection[Path]) -> Iterator[FolderEntry]:
+def _entries(folder: Path, top: Path, own: Collection[Path]) -> Iterator[FolderEntry | _Unread]:
     try:
         with os.scandir(folder) as found:
             paths = sorted(Path(entry.path) for entry in found)
@@ -124,7 +149,7 @@ def _entries(folder: Path, top: Path, own: Collection[Path]) -> Iterator[FolderE
         elif problem is not None:
             yield FolderEntry(path, name, "unexplained", problem=problem, openable=False)
         else:
-            yield inspect_file(path, name)
+            yield _Unread(path, name)
 
 
 def _kind(path: Path) -> tuple[str | None, bool]:
@@ -143,8 +168,9 @@ def _kind(path: Path) -> tuple[str | None, bool]:
     return None, False
 
 
-def inspect_file(path: Path, name: str) -> FolderEntry:
+def _inspect(file: _Unread) -> FolderEntry:
     """Read the header of one file and return what the file is."""
+    path, name = file.path, file.name
     try:
         return FolderEntry(path, name, "dicom", read_header(path))
     except ImageError as error:

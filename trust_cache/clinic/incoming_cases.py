@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.limited_workers import map_limited
 from trust_cache.clinic.folder_scan import FolderCounts, FolderEntry, count_entries, list_entries
 from trust_cache.images.dicom_file import read_header
 from trust_cache.images.image_failures import ImageError
@@ -80,15 +81,18 @@ def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
     files must agree with each other.
     """
     images: dict[str, tuple[str, IncomingImage]] = {}
-    headers: dict[str, tuple[str, ImageHeader]] = {}
     for row in read_unlabelled(manifest, folder):
         problem = "the manifest has no path" if row.location is None else row.refused
         place = "" if row.refused or row.location is None else row.location
         image = IncomingImage(row.image_id, place, row.laterality, row.projection, problem)
         images[row.image_id] = (row.case_id, image)
-        header = _header_of(place)
-        if header is not None:
-            headers[row.image_id] = (row.case_id, header)
+    readable = [name for name, (_, image) in images.items() if image.location]
+    outcomes = map_limited(_header_of, [images[name][1].location for name in readable])
+    headers = {
+        name: (images[name][0], outcome.value)
+        for name, outcome in zip(readable, outcomes, strict=True)
+        if outcome.value is not None
+    }
     found = disagreements(headers, named=False)
     pairs = [(case, replace(image, findings=found.get(name, ()))) for name, (case, image) in images.items()]
     return IncomingCases(tuple(_grouped(pairs)))
@@ -97,7 +101,7 @@ def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
 def _header_of(place: str) -> ImageHeader | None:
     """Return the header of a file; None if it cannot be read, which decoding it says in words."""
     try:
-        return read_header(place) if place else None
+        return read_header(place)
     except ImageError:
         return None
 

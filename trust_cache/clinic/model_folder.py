@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,22 +12,28 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from trust_cache.base.digests import digests_of
 from trust_cache.base.documents import Document, json_bytes, parse_json, typed
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, parse_day
 from trust_cache.base.files import write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.certificate.certified_folder import Certificate
+from trust_cache.certificate.certified_folder import Certificate, SubgroupRow
 from trust_cache.certificate.verify import verify_counts
-from trust_cache.clinic.model_scoring import TrainedOn
+from trust_cache.clinic.model_card import render_card
+from trust_cache.clinic.model_scoring import DIGEST_BYTES, TrainedOn
 from trust_cache.heads.bank import HeadParameters
+from trust_cache.manifest.data_terms import DataTerms
 from trust_cache.manifest.protocol import Protocol
+from trust_cache.statistics.confidence_sequences import MixturePrior, prior_of
 from trust_cache.statistics.feature_gate import FeatureGate
+from trust_cache.studies.image_sketches import LEAST, MOST, NUMBERS, ImageSketches
 
 SCHEMA = 1
 RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
 HEAD, TRAINED_ON, GATE = "head.safetensors", "trained_on.safetensors", "gate.safetensors"
-OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, GATE, CERTIFICATE})
+CARD = "MODEL_CARD.md"
+OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, GATE, CERTIFICATE, CARD})
 _GATE_ARRAYS = ("centre", "scale", "basis", "variances")
 _GATE_NUMBERS = ("residual", "start", "slope")
 _PARTS = ("gamma", "beta", "weight", "bias")
@@ -49,6 +56,10 @@ class ModelRecord(Document, frozen=True, kw_only=True):
     protocol: Protocol
     certified: bool
     certificate: str | None  # the name of its file
+    valid_until: str | None  # the last day on which triage applies it
+    prior: MixturePrior | None  # of the confidence sequences of `monitor`; fixed with the certificate
+    terms: dict[str, tuple[DataTerms, ...]]  # of the training and the evaluation data
+    subgroups: tuple[SubgroupRow, ...]  # certified with the point of the certificate
     fingerprint: Fingerprint
     dim: int
     made_from: dict[str, Any]
@@ -81,8 +92,13 @@ class Model:
     gate: FeatureGate = field(repr=False)
     made_from: Mapping[str, Any]
     certificate: Certificate | None = None
+    valid_until: str | None = None  # the last day on which triage applies it
+    terms: Mapping[str, tuple[DataTerms, ...]] = field(default_factory=dict)  # of training and evaluation
+    subgroups: tuple[SubgroupRow, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.valid_until is not None:
+            parse_day(self.valid_until, "valid until")
         if self.head.heads != 1:
             raise InputError(f"model: expected one head, found {self.head.heads}")
         for name in _PARTS:
@@ -123,6 +139,16 @@ class Model:
         """Whether it has a certificate of this head at this threshold."""
         return self.certificate is not None
 
+    @property
+    def prior(self) -> MixturePrior | None:
+        """The prior of the confidence sequences of `monitor`, which the certificate's counts fix."""
+        found = self.certificate
+        return None if found is None else prior_of(found.bound_positives_dismissed, found.bound_dismissed)
+
+    def expired(self, today: date) -> bool:
+        """Whether the last day on which it may be applied has passed."""
+        return self.valid_until is not None and today > date.fromisoformat(self.valid_until)
+
 
 def certificate_problem(certificate: Certificate) -> str | None:
     """Return why a certificate does not certify a model; None if it does."""
@@ -153,13 +179,12 @@ def write_model(model: Model, out: Path) -> Path | None:
 def render_model(model: Model) -> dict[str, bytes]:
     """Return the files of a model folder by name."""
     reference = "".join(f"{score!r}\n" for score in np.sort(model.reference).tolist())
-    digests = [np.frombuffer(bytes.fromhex(digest), np.uint8) for digest in sorted(model.trained_on.cases)]
-    cases = np.stack(digests) if digests else np.empty((0, 0), dtype=np.uint8)
     files = {
         HEAD: save({name: np.ascontiguousarray(getattr(model.head, name)) for name in _PARTS}),
         REFERENCE: f"score\n{reference}".encode(),
-        TRAINED_ON: save({"cases": cases, "sketches": model.trained_on.sketches}),
+        TRAINED_ON: save(_arrays_of(model.trained_on)),
         GATE: _gate_bytes(model.gate),
+        CARD: render_card(model).encode(),
     }
     if model.certificate is not None:
         # In the order of the certified folder: the same certificate has the same bytes.
@@ -174,10 +199,14 @@ def render_model(model: Model) -> dict[str, bytes]:
         protocol=model.protocol,
         certified=model.certified,
         certificate=CERTIFICATE if model.certified else None,
+        valid_until=model.valid_until,
+        prior=model.prior,
+        terms=dict(model.terms),
+        subgroups=model.subgroups,
         fingerprint=model.fingerprint,
         dim=model.head.dim,
         made_from=dict(model.made_from),
-        files={name: _sha256(content) for name, content in files.items()},
+        files=digests_of(files),
         versions=versions_of("numpy", "numba", "safetensors"),
         sha256="",
     )
@@ -199,6 +228,42 @@ def _gate_of(content: bytes, dim: int) -> FeatureGate:
     return FeatureGate(centre, scale, basis, variances, residual, start, slope)
 
 
+def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
+    """Return the arrays of what a head was trained on, sorted, so that their order reveals nothing."""
+    sketches = trained_on.sketches
+    used = sketches.codes[sketches.codes.any(axis=1)]
+    cases = np.frombuffer(b"".join(sorted(trained_on.cases)), np.uint8).reshape(-1, DIGEST_BYTES)
+    return {
+        "cases": cases,
+        "key_check": np.frombuffer(trained_on.key_check, np.uint8),
+        "centre": sketches.centre,
+        "scale": np.array([sketches.spread, sketches.same_to]),
+        "codes": used[np.lexsort(used.T)],
+    }
+
+
+def _trained_on_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> TrainedOn:
+    """Return what a head was trained on; refuse arrays that could not recognise it."""
+    found = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
+    counts = {name: array.shape[:1] for name, array in arrays.items()}
+    if found != {
+        "cases": ("uint8", (*counts["cases"], DIGEST_BYTES)),
+        "key_check": ("uint8", (DIGEST_BYTES if arrays["cases"].size else 0,)),
+        "centre": ("float32", (dim,)),
+        "scale": ("float64", (2,)),
+        "codes": ("int16", (*counts["codes"], NUMBERS)),
+    }:
+        raise InputError(f"{TRAINED_ON}: expected sketches of {dim} features, found {found}")
+    spread, same_to = arrays["scale"].tolist()
+    if not (np.isfinite(arrays["centre"]).all() and 0 <= spread < np.inf and LEAST <= same_to <= MOST):
+        raise InputError(
+            f"{TRAINED_ON}: expected a finite centre, a spread and a limit of {LEAST} to {MOST}, found a"
+            f" spread of {spread} and a limit of {same_to}"
+        )
+    sketches = ImageSketches(arrays["centre"], spread, same_to, arrays["codes"])
+    return TrainedOn(sketches, frozenset(map(bytes, arrays["cases"])), bytes(arrays["key_check"]))
+
+
 def read_model(folder: Path) -> StoredModel:
     """Read a model folder; refuse one in which any byte has changed."""
     content = _read(folder, RECORD)
@@ -218,7 +283,6 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
     shapes, dim = {name: arrays[name].shape for name in _PARTS}, record.dim
     if shapes != {"gamma": (1, dim), "beta": (1, dim), "weight": (1, dim), "bias": (1,)}:
         raise InputError(f"expected a head of {dim} features, found {shapes}")
-    cases = frozenset(row.tobytes().hex() for row in trained_on["cases"])
     header, *scores = files[REFERENCE].decode().splitlines()
     if header != "score":
         raise InputError(f"{REFERENCE}: expected the header 'score', found {header!r}")
@@ -227,7 +291,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         certificate = typed(parse_json(content), Certificate, where=CERTIFICATE, what="a certificate")
     if record.certified is not (certificate is not None):
         raise InputError(f"{RECORD} says certified {record.certified!r}, but {CERTIFICATE} does not agree")
-    return Model(
+    model = Model(
         configuration=record.configuration,
         origin=record.origin,
         fingerprint=record.fingerprint,
@@ -235,11 +299,19 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         threshold=ModelThreshold(record.tau, record.target, record.chosen_by),
         protocol=record.protocol,
         reference=np.array([float(score) for score in scores]),
-        trained_on=TrainedOn(cases, trained_on["sketches"]),
+        trained_on=_trained_on_of(trained_on, dim),
         gate=_gate_of(files[GATE], dim),
         made_from=record.made_from,
         certificate=certificate,
+        valid_until=record.valid_until,
+        terms=record.terms,
+        subgroups=record.subgroups,
     )
+    if record.prior != model.prior:
+        raise InputError(
+            f"{RECORD}: expected the prior {model.prior} of its certificate, found {record.prior}"
+        )
+    return model
 
 
 def _read_record(content: bytes, path: Path) -> ModelRecord:
@@ -265,7 +337,7 @@ def _sealed(document: Mapping[str, Any]) -> bytes:
 
 def _read_files(record: ModelRecord, folder: Path) -> dict[str, bytes]:
     """Read the other files; refuse missing, unlisted and changed ones."""
-    needed = {HEAD, REFERENCE, TRAINED_ON, GATE} | ({CERTIFICATE} if record.certificate else set())
+    needed = {HEAD, REFERENCE, TRAINED_ON, GATE, CARD} | ({CERTIFICATE} if record.certificate else set())
     if set(record.files) != needed:
         raise InputError(f"{folder / RECORD}: expected the digests of {', '.join(sorted(needed))}")
     unlisted = sorted(name for name in OWN - {RECORD} - needed if (folder / name).exists())

@@ -3,20 +3,22 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import ks_2samp
 
-from trust_cache.base.errors import InputError
-from trust_cache.base.executor import run_items
+from trust_cache.base.errors import InputError, check_fraction
+from trust_cache.base.executor import ItemOutcome, run_items
 from trust_cache.cache.extract.view_features import load_runner
 from trust_cache.clinic.folder_scan import FolderCounts
-from trust_cache.clinic.incoming_cases import IncomingCase, find_incoming
+from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage, find_incoming
 from trust_cache.clinic.model_folder import read_model
+from trust_cache.clinic.monitoring.drift import Drift
+from trust_cache.clinic.monitoring.triage_watch import TriageWatch
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity, places_of_journal
 from trust_cache.clinic.triage_scoring import (
     PictureScore,
@@ -29,15 +31,12 @@ from trust_cache.clinic.triage_scoring import (
     prepare,
     score_picture,
 )
-from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, write_worklist
+from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, record_of, write_worklist
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
 from trust_cache.images.picture_sketch import same_pictures
 from trust_cache.manifest.cases import case_problems, deciding_image
 from trust_cache.manifest.protocol import Protocol
-
-FEWEST = 50  # cases on each side; with fewer the test detects only gross differences
-LEVEL = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,37 +47,16 @@ class TriageSettings:
     uncertified: bool = False  # dismiss without a certificate; every row says so
     device: str = "auto"
     workers: int = 1  # decoding processes
+    audit: float | None = None  # the share of dismissed cases that is read anyway
+    audit_key: Path | None = None  # None: beside the model folder; made if it is missing
+    expired: bool = False  # apply a model after its last day; every row says so
+    history: Path | None = None  # None: beside the model folder
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
-
-
-@dataclass(frozen=True)
-class Drift:
-    """Two-sample Kolmogorov-Smirnov test of case scores; None if there are too few."""
-
-    cases: int
-    reference: int
-    statistic: float | None
-    p_value: float | None
-
-    @property
-    def differs(self) -> bool:
-        """Whether the distributions differ at the level of the test."""
-        return self.p_value is not None and self.p_value < LEVEL
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """A warning if the distributions differ."""
-        if not self.differs:
-            return ()
-        return (
-            f"the scores of these {self.cases:,} cases are distributed differently from those of the"
-            f" {self.reference:,} evaluation cases (Kolmogorov-Smirnov distance {self.statistic:.3f}, p ="
-            f" {self.p_value:.2g}). The machines, the population or the export of images may differ. The"
-            " bound applies only to cases like the evaluation cases",
-        )
+        if self.audit is not None:
+            check_fraction("audit", self.audit)
 
 
 @dataclass(frozen=True)
@@ -102,6 +80,7 @@ def triage(
     settings: TriageSettings,
     *,
     manifest: Path | None = None,
+    today: date | None = None,
     on_start: Callable[[int, int], None] = lambda _cases, _resumed: None,
     advance: Callable[[], None] = lambda: None,
 ) -> Triage:
@@ -113,11 +92,19 @@ def triage(
     stored = read_model(model)
     if out.is_dir():
         raise InputError(f"{out}: expected the name of a file for the worklist, found a folder")
+    watch = TriageWatch.open(
+        stored,
+        share=settings.audit,
+        key=settings.audit_key,
+        history=settings.history,
+        expired=settings.expired,
+        today=today,
+    )
     device = choose_device(stored, settings.device)
     images = ImageSettings()
     encoder = choose_encoder(stored, choose_weights(stored, settings.weights), device, images)
     score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model)
-    incoming = find_incoming(source, manifest, (out, *places_of_journal(out)))
+    incoming = find_incoming(source, manifest, (out, record_of(out), *places_of_journal(out)))
     identity = JournalIdentity(
         model=stored.sha256,
         weights=stored.model.fingerprint.weights_sha256,
@@ -129,27 +116,19 @@ def triage(
         todo = [case for case in incoming.cases if case.case_id not in finished]
         resumed = len(finished)
         on_start(len(incoming.cases), resumed)
-        for case, scored in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
-            journal.enter(case, scored)
+        for state in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
+            case, scored = state.case, state.finish()
+            if state.digests is not None:
+                journal.enter(case, scored, state.digests)
             finished[case.case_id] = scored
             advance()
         ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
-        rows = tuple(decide(scored, stored, uncertified=settings.uncertified) for scored in ordered)
+        rows = watch.mark([decide(scored, stored, uncertified=settings.uncertified) for scored in ordered])
         kept = write_worklist(out, rows)
+        drift, warnings = watch.record(rows, out)
         journal.discard()
-    complete = np.array([row.score for row in rows if row.complete], dtype=np.float64)
-    drift = compare_scores(complete, stored.model.reference)
     failed = sum(scored.failed for scored in ordered)
-    return Triage(out, rows, failed, drift, drift.warnings, resumed, kept, incoming.counts)
-
-
-def compare_scores(scores: NDArray[np.float64], reference: NDArray[np.float64]) -> Drift:
-    """Compare the scores of new cases with those of the evaluation cases."""
-    if min(scores.size, reference.size) < FEWEST:
-        return Drift(scores.size, reference.size, None, None)
-    # Asymptotic: the exact p-value fails for some sizes, and at these sizes both agree.
-    found = ks_2samp(scores, reference, method="asymp")
-    return Drift(scores.size, reference.size, float(found.statistic), float(found.pvalue))
+    return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
 
 
 def _compared(cases: Sequence[ScoredCase], protocol: Protocol) -> list[ScoredCase]:
@@ -175,6 +154,12 @@ class _PartlyScored:
     tails: dict[str, float] = field(default_factory=dict)
     sketches: dict[str, str] = field(default_factory=dict)
     failed: bool = False
+    digests: dict[str, str | None] | None = field(default_factory=dict)  # by location; None: not all known
+
+    def read(self, location: str, digest: str | None) -> None:
+        """Note the digest of the bytes that were scored; a file that changes meanwhile has none."""
+        if self.digests is not None and self.digests.setdefault(location, digest) != digest:
+            self.digests = None
 
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
@@ -191,38 +176,53 @@ class _PartlyScored:
 
 def _score_cases(
     cases: Sequence[IncomingCase],
-    score: Callable[[PreparedPicture], PictureScore],
+    score: Callable[[NDArray[np.uint16]], PictureScore],
     images: ImageSettings,
     workers: int,
     protocol: Protocol,
-) -> Iterator[tuple[IncomingCase, ScoredCase]]:
-    """Yield every case with its score as soon as its last image is scored."""
+) -> Iterator[_PartlyScored]:
+    """Yield every case as soon as its last image is scored."""
     states = []
     for case in cases:
         waiting = sum(image.decodable for image in case.images)
         states.append(_PartlyScored(case, protocol, waiting, failed=waiting < len(case.images)))
         if not waiting:
-            yield case, states[-1].finish()
+            yield states[-1]
     tasks = [
         Task(number, image) for number, case in enumerate(cases) for image in case.images if image.decodable
     ]
     if not tasks:
         return
     for outcome in run_items(partial(prepare, settings=images), tasks, min(workers, len(tasks))):
-        state, name = states[outcome.item.case], outcome.item.picture.image_id
-        found = None
-        if outcome.value is None:
-            state.failures[name].append(failure_of(outcome))
-        else:
-            state.warnings[name] += outcome.value.warnings
-            state.sketches[name] = outcome.value.sketch
-            try:
-                found = score(outcome.value)
-                state.scores[name] = found.score
-                state.tails[name] = found.feature_tail
-            except ImageError as error:
-                state.failures[name].append(str(error))
-        state.failed |= found is None
+        state, image = states[outcome.item.case], outcome.item.picture
         state.waiting -= 1
+        state.failed |= not _enter_outcome(state, image, outcome, score)
         if not state.waiting:
-            yield state.case, state.finish()
+            yield state
+
+
+def _enter_outcome(
+    state: _PartlyScored,
+    image: IncomingImage,
+    outcome: ItemOutcome[Task, PreparedPicture],
+    score: Callable[[NDArray[np.uint16]], PictureScore],
+) -> bool:
+    """Score a prepared picture and note what was found; return whether it has a score."""
+    name, prepared = image.image_id, outcome.value
+    if prepared is None:
+        state.digests = None
+        state.failures[name].append(failure_of(outcome))
+        return False
+    state.read(image.location, prepared.digest)
+    if prepared.pixels is None:
+        state.failures[name].append(prepared.failure or "")
+        return False
+    state.warnings[name] += prepared.warnings
+    state.sketches[name] = prepared.sketch
+    try:
+        found = score(prepared.pixels)
+    except ImageError as error:
+        state.failures[name].append(str(error))
+        return False
+    state.scores[name], state.tails[name] = found.score, found.feature_tail
+    return True

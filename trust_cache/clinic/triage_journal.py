@@ -1,9 +1,14 @@
-"""Record each scored case of a triage on disk, so that an interrupted triage resumes."""
+"""Record each scored case of a triage on disk, so that an interrupted triage resumes.
+
+A case is known by the content of its files: by the digests of the very bytes that were scored. A file that
+changes afterwards does not fit its entry, and its case is scored again.
+"""
 
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +19,7 @@ from trust_cache.base.files import open_private, refusals_in_words, sync
 from trust_cache.base.locks import FileLock
 from trust_cache.clinic.incoming_cases import IncomingCase
 from trust_cache.clinic.worklist import ScoredCase
-from trust_cache.images.dicom_file import dicom_digest, open_dicom
+from trust_cache.images.dicom_file import dicom_digest
 from trust_cache.images.image_failures import ImageError
 
 SCHEMA = 1
@@ -50,8 +55,7 @@ class Journal:
         self._lock = FileLock(lock, str(out))
         self._identity = identity
         self._file = self.folder / "journal.jsonl"
-        self._done: dict[str, ScoredCase] = {}
-        self._keys: dict[str, str] = {}  # by case, as its files were before they were scored
+        self._done: dict[str, JournalEntry] = {}  # by case
 
     def __enter__(self) -> "Journal":
         with refusals_in_words(str(self.folder.parent)):
@@ -73,14 +77,20 @@ class Journal:
         self._lock.release()
 
     def finished(self, case: IncomingCase) -> ScoredCase | None:
-        """Return the result of an earlier start, if the files of the case have the same content."""
-        self._keys[case.case_id] = key_of(case)
-        return self._done.get(self._keys[case.case_id])
+        """Return the result of an earlier start, if the files of the case have the same content.
 
-    def enter(self, case: IncomingCase, scored: ScoredCase) -> None:
-        """Record a scored case durably, by the content that its files had when `finished` was asked."""
+        They are read only where there is such a result.
+        """
+        entry = self._done.get(case.case_id)
+        if entry is None:
+            return None
+        digests = {image.location: _digest(image.location) for image in case.images if image.decodable}
+        return entry.scored if entry.key == key_of(case, digests) else None
+
+    def enter(self, case: IncomingCase, scored: ScoredCase, digests: Mapping[str, str | None]) -> None:
+        """Record a scored case durably, by the digests of the bytes that were scored, by location."""
         with refusals_in_words(str(self.folder)):
-            self._append(JournalEntry(key=self._keys[case.case_id], scored=scored))
+            self._append(JournalEntry(key=key_of(case, digests), scored=scored))
 
     def discard(self) -> None:
         """Remove the journal once the worklist is written."""
@@ -118,13 +128,16 @@ class Journal:
                 entry = typed(document, JournalEntry, where=self._file, what="a scored case")
             except InputError:  # a damaged line: the case is scored again
                 continue
-            self._done[entry.key] = entry.scored
+            self._done[entry.scored.case_id] = entry
 
 
-def key_of(case: IncomingCase) -> str:
-    """Return the digest of a case's problems and of the content of its files."""
+def key_of(case: IncomingCase, digests: Mapping[str, str | None]) -> str:
+    """Return the digest of a case's problems, its headers and the digests of its decodable files."""
     images = [
-        [image.image_id, image.laterality, image.projection, image.findings, _digest(image.location)]
+        [
+            *(image.image_id, image.laterality, image.projection, image.problem, image.findings),
+            digests.get(image.location),
+        ]
         for image in case.images
     ]
     text = json.dumps([case.case_id, list(case.problems), images])
@@ -134,7 +147,6 @@ def key_of(case: IncomingCase) -> str:
 def _digest(location: str) -> str | None:
     """Return the digest of a file's content; None for one that cannot be read."""
     try:
-        with open_dicom(location) as file:
-            return dicom_digest(file)
+        return dicom_digest(location)
     except ImageError:
         return None

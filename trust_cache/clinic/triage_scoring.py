@@ -17,6 +17,7 @@ from trust_cache.clinic.model_folder import Model, StoredModel
 from trust_cache.encoders.known_encoders import RANDOM
 from trust_cache.encoders.torch_runtime import choose_devices, precision_of
 from trust_cache.heads.bank import score_rows
+from trust_cache.images.dicom_file import digested_dicom
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import process_image
 from trust_cache.images.picture_folder import ImageSettings
@@ -32,27 +33,35 @@ class Task:
 
 @dataclass(frozen=True)
 class PreparedPicture:
-    """The pixels that `preprocess` would write to a PNG, and the warnings about the file."""
+    """The pixels that `preprocess` would write to a PNG, the warnings about the file, and its digest.
 
-    pixels: NDArray[np.uint16]
+    Without pixels, the file cannot be scored for the reason in `failure`; one that cannot be read has no
+    digest.
+    """
+
+    pixels: NDArray[np.uint16] | None
     warnings: tuple[str, ...]
-    sketch: str
+    digest: str | None
+    sketch: str = ""
+    failure: str | None = None
 
 
 def prepare(task: Task, settings: ImageSettings) -> PreparedPicture:
-    """Decode, mirror and crop a picture exactly as `preprocess` does."""
-    picture = task.picture
-    made = process_image(picture.location, picture.laterality or "", settings, picture.projection)
-    if made.png_pixels.min() == made.png_pixels.max():
-        raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
-    return PreparedPicture(made.png_pixels, made.warnings, made.sketch)
+    """Decode, mirror and crop a picture exactly as `preprocess` does; the digest is of the bytes decoded."""
+    picture, digest = task.picture, None
+    try:
+        with digested_dicom(picture.location) as (file, digest):
+            made = process_image(file, picture.laterality or "", settings, picture.projection)
+        if made.png_pixels.min() == made.png_pixels.max():
+            raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
+    except ImageError as error:
+        return PreparedPicture(None, (), digest, failure=str(error))
+    return PreparedPicture(made.png_pixels, made.warnings, digest, made.sketch)
 
 
 def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
-    """Return why a picture could not be prepared; internal errors are raised."""
+    """Return why nothing is known of a picture; internal errors are raised."""
     error = outcome.error
-    if isinstance(error, ImageError):
-        return str(error)
     if isinstance(error, WorkerDiedError):
         return "decode: the decoder ended its whole process: the file is damaged or hostile"
     if isinstance(error, MemoryError):
@@ -70,9 +79,9 @@ class PictureScore:
     feature_tail: float
 
 
-def score_picture(runner: Runner, model: Model, prepared: PreparedPicture) -> PictureScore:
+def score_picture(runner: Runner, model: Model, pixels: NDArray[np.uint16]) -> PictureScore:
     """Return a picture's score, equal to that of `extract` and the head; ImageError if it has none."""
-    features = encode_clean_view(runner, torch.from_numpy(prepared.pixels))
+    features = encode_clean_view(runner, torch.from_numpy(pixels))
     rows = rows_of_array(features[None, None])
     score = float(score_rows(rows, np.zeros(1, dtype=np.int64), model.head)[0, 0])
     if not np.isfinite(score):

@@ -1,19 +1,26 @@
-"""Decide about each case, and write and read the worklist: one row per case, safe in a spreadsheet."""
+"""Decide about each case, and write and read the worklist: one row per case, safe in a spreadsheet.
+
+`NAME.record.json` beside a worklist NAME has the digest of each of its rows: an edited one is refused.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from trust_cache.base.csv_tables import LINE, read_text_table, restore, write_rows
+from trust_cache.base.digests import rows_sha256
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import write_keeping
+from trust_cache.base.files import write_file, write_keeping
 from trust_cache.clinic.model_folder import StoredModel
 
-Decision = Literal["dismiss", "review"]
+SCHEMA = 1
+Decision = Literal["dismiss", "review", "audit"]
 DISMISS: Decision = "dismiss"
 REVIEW: Decision = "review"
+AUDIT: Decision = "audit"  # may be dismissed, but was drawn to be read anyway
 UNCERTIFIED = "not certified"
 
 
@@ -52,7 +59,7 @@ class WorklistRow:
             and math.isfinite(self.score)
             and self.score < self.tau
         )
-        if self.decision == DISMISS and not allowed:
+        if self.decision != REVIEW and not allowed:
             raise AssertionError(f"case {self.case_id} may not be dismissed: {self}")
 
 
@@ -86,26 +93,90 @@ def decide(scored: ScoredCase, stored: StoredModel, *, uncertified: bool) -> Wor
     )
 
 
+class WorklistRecord(Document, frozen=True, kw_only=True):
+    """What `triage` decided: the digest of each row by case."""
+
+    schema: int = SCHEMA
+    rows: dict[str, str]
+
+
+def record_of(worklist: Path) -> Path:
+    """Return the place of a worklist's record."""
+    return worklist.with_name(f"{worklist.name}.record.json")
+
+
 def write_worklist(out: Path, rows: Iterable[WorklistRow]) -> Path | None:
-    """Write the rows sorted by case_id; return where another worklist in this place was kept, if any."""
+    """Write the rows sorted by case_id, and their record.
+
+    Return where another worklist in this place was kept with its record, if any.
+    """
     ordered = sorted(rows, key=lambda row: row.case_id)
-    return write_keeping(out, write_rows(COLUMNS, map(asdict, ordered), neutral=True), private=True)
+    kept = write_keeping(out, write_rows(COLUMNS, map(asdict, ordered), neutral=True), private=True)
+    record = record_of(out)
+    if kept is not None and record.exists():
+        record.rename(record_of(kept))
+    # As they are read again: white space around a text and lone surrogates do not come back.
+    digests = WorklistRecord(rows={row.case_id: _digest(row) for _, row in _rows_in(out)})
+    write_file(record, sealed_bytes(digests.as_document()), private=True)
+    return kept
+
+
+def _digest(row: WorklistRow) -> str:
+    return rows_sha256([list(asdict(row).values())])
 
 
 def read_worklist(path: Path) -> list[WorklistRow]:
-    """Read a worklist; an invalid row is refused with its line."""
-    table = read_text_table(path, COLUMNS, lines=True)
+    """Read a worklist; a row that is invalid or not the recorded one is refused by its line or case."""
     rows: dict[str, WorklistRow] = {}
-    for cells in table.select(LINE, *COLUMNS).iter_rows(named=True):
-        line = cells.pop(LINE)
-        try:
-            row = _row_of(cells)
-        except (ValueError, AssertionError) as error:
-            raise InputError(f"{path}: line {line}: not a row of a worklist ({error})") from error
+    for line, row in _rows_in(path):
         if row.case_id in rows:
             raise InputError(f"{path}: line {line}: case {row.case_id} occurs twice")
         rows[row.case_id] = row
+    _require_recorded(path, rows)
     return list(rows.values())
+
+
+def _rows_in(path: Path) -> Iterator[tuple[int, WorklistRow]]:
+    """Yield the rows of a file with their lines."""
+    table = read_text_table(path, COLUMNS, lines=True)
+    for cells in table.select(LINE, *COLUMNS).iter_rows(named=True):
+        line = cells.pop(LINE)
+        try:
+            yield line, _row_of(cells)
+        except (ValueError, AssertionError) as error:
+            raise InputError(f"{path}: line {line}: not a row of a worklist ({error})") from error
+
+
+def _require_recorded(path: Path, rows: Mapping[str, WorklistRow]) -> None:
+    """Refuse rows that differ from the record; a worklist without one has nothing to differ from."""
+    if not record_of(path).exists():
+        return
+    what = "the record of a worklist"
+    recorded = read_json(record_of(path), WorklistRecord, what=what, schema=SCHEMA, sealed=True).rows
+    for case_id in sorted({*recorded, *rows}):
+        if case_id not in rows:
+            problem = "is missing"
+        elif case_id not in recorded:
+            problem = "was added"
+        elif recorded[case_id] != _digest(rows[case_id]):
+            problem = "was changed"
+        else:
+            continue
+        raise InputError(
+            f"{path}: case {case_id}: by {record_of(path).name} its row {problem} since `trust-cache triage`"
+            " wrote it; restore both files, or triage again"
+        )
+
+
+def read_added(path: Path, column: str, *, required: bool) -> list[str | None]:
+    """Return each row's cell in a column that was added to a worklist; None for all where there is none."""
+    table = read_text_table(path, ("case_id", column) if required else ("case_id",), lines=True)
+    if column not in table.columns:
+        return [None] * table.height
+    for line, cell in table.select(LINE, column).iter_rows():
+        if cell is None and required:
+            raise InputError(f"{path}: line {line}: expected a {column}, found none")
+    return table[column].to_list()
 
 
 def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
@@ -119,8 +190,8 @@ def _row_of(cells: Mapping[str, str | None]) -> WorklistRow:
 
 
 def _decision(text: str) -> str:
-    if text not in (DISMISS, REVIEW):
-        raise ValueError(f"expected the decision {DISMISS} or {REVIEW}, found {text!r}")
+    if text not in (DISMISS, REVIEW, AUDIT):
+        raise ValueError(f"expected the decision {DISMISS}, {REVIEW} or {AUDIT}, found {text!r}")
     return text
 
 

@@ -81,6 +81,12 @@ def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
+def with_rows(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
+    """Return a chart with its rows as Altair expects them, for people who change or show it themselves."""
+    whole: alt.TopLevelMixin = type(chart).from_dict(spec_of(chart), validate=False)  # type: ignore[attr-defined]
+    return whole
+
+
 def finish(chart: ChartType) -> ChartType:
     """Give a chart the common style: white background, fonts that every machine has."""
     styled: ChartType = (

@@ -3,19 +3,23 @@
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import polars as pl
 
+from trust_cache.base.files import write_file
 from trust_cache.figures.chart_style import (
     colours_of,
     dashes_of,
     finish,
     inline,
     render_spec,
+    require_chart_name,
     scale_of,
     spec_of,
+    with_rows,
 )
 
 WIDE, NARROW = 640, 300  # points; on the page a panel takes the available width
@@ -97,10 +101,25 @@ def styled_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
+def draw(figure: Figure) -> alt.TopLevelMixin:
+    """Return a figure as one chart in the common style, as on paper."""
+    return with_rows(finish(_side_by_side(figure) if figure.paper is None else figure.paper()))
+
+
 def figure_files(figure: Figure, stem: str) -> dict[str, bytes]:
     """Return a figure as SVG and PNG by file name."""
-    spec = styled_spec(_side_by_side(figure) if figure.paper is None else figure.paper())
+    spec = _on_paper(figure)
     return {f"{stem}{suffix}": render_spec(spec, suffix) for suffix in (".svg", ".png")}
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure atomically in the format of the file's suffix."""
+    require_chart_name(path)
+    write_file(path, render_spec(_on_paper(figure), path.suffix))
+
+
+def _on_paper(figure: Figure) -> dict[str, Any]:
+    return styled_spec(_side_by_side(figure) if figure.paper is None else figure.paper())
 
 
 def _side_by_side(figure: Figure) -> alt.TopLevelMixin:

@@ -13,7 +13,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
 from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
@@ -83,12 +83,11 @@ def fit_heads(
     work = prepare(opened, settings, None if folds is None else Path(folds))
     if resume:
         partial.require_same(work.identity)
-    rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
+    rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
     loaded = time.perf_counter()
     _LOG.info(
-        "%s: %d images, %d views, %d features %s in %.1f s",
-        opened.source, opened.images, opened.views, opened.dim, "mapped" if low_memory else "loaded",
-        loaded - begin,
+        "%s: %d images, %d views, %d features opened in %.1f s",
+        opened.source, opened.images, opened.views, opened.dim, loaded - begin,
     )  # fmt: skip
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)

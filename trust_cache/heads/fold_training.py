@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from trust_cache.base.digests import bind_bytes, unbind_bytes
 from trust_cache.base.documents import json_bytes, parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, write_file
@@ -82,8 +84,7 @@ def train_folds(
     """Train the heads on these folds, given as (repeat, fold); score and keep each fold as it ends.
 
     A fold scores its test images, or with `scored` all images of these rows; `gated` fits its feature gate
-    too. A fold is kept before its last
-    epoch is reported: whoever stops the training then does not lose it.
+    too. A fold is kept before its last epoch is reported: whoever stops the training then does not lose it.
     """
     epochs = work.settings.training.epochs
     done = dict.fromkeys(range(len(folds)), 0)
@@ -107,10 +108,14 @@ def train_folds(
 
 
 class PartialRun:
-    """A hidden folder beside `out`: the identity of an unfinished run, and one file per finished fold."""
+    """A hidden folder beside `out`: the identity of an unfinished run, and one file per finished fold.
+
+    Each file is bound to the identity and its fold: one that was changed or moved is trained again.
+    """
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self._identity: dict[str, Any] = {}
         self.folder = out.with_name(f".{out.name}.partial")
 
     @property
@@ -120,9 +125,10 @@ class PartialRun:
 
     def begin(self, identity: RunIdentity, *, resume: bool) -> None:
         """Start from nothing, or resume an interrupted run."""
+        self._identity = identity.as_document()
         if not (resume and self.exists):
             self.discard()
-            write_file(self._identity_file, json_bytes(identity.as_document()))
+            write_file(self._identity_file, json_bytes(self._identity))
 
     def require_same(self, identity: RunIdentity) -> None:
         """Refuse to resume an interrupted run of another identity."""
@@ -142,8 +148,8 @@ class PartialRun:
             )
 
     def has(self, repeat: int, fold: str) -> bool:
-        """Whether a fold is finished."""
-        return self._file(repeat, fold).exists()
+        """Whether a fold is finished, and its file as it was written."""
+        return self._content(repeat, fold) is not None
 
     def keep(self, repeat: int, fold: str, result: FoldResult) -> None:
         """Write a fold's result."""
@@ -152,20 +158,24 @@ class PartialRun:
         arrays |= vars(trained.parameters)
         arrays |= {name: getattr(trained, name) for name in _COURSE}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_file(self._file(repeat, fold), save(contiguous))
+        content = bind_bytes(save(contiguous), self._identity, repeat, fold)
+        write_file(self._file(repeat, fold), content)
 
     def read(self, repeat: int, fold: str) -> FoldResult:
         """Read a finished fold's result."""
-        path = self._file(repeat, fold)
+        path, content = self._file(repeat, fold), self._content(repeat, fold)
+        if content is None:
+            raise InputError(f"{path}: changed since it was written; run the same command again")
+        arrays = load(content)
+        course = {name: arrays.pop(name) for name in _COURSE}
+        images, scores, tails = (arrays.pop(name) for name in ("images", "scores", "tails"))
+        return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course), tails)
+
+    def _content(self, repeat: int, fold: str) -> bytes | None:
         try:
-            arrays = load(path.read_bytes())
-            course = {name: arrays.pop(name) for name in _COURSE}
-            images, scores, tails = (arrays.pop(name) for name in ("images", "scores", "tails"))
-            return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course), tails)
-        except Exception as error:  # safetensors has many ways to say that a file is damaged
-            raise InputError(
-                f"{path}: not a result of this version ({error}); start over with --overwrite"
-            ) from error
+            return unbind_bytes(self._file(repeat, fold).read_bytes(), self._identity, repeat, fold)
+        except FileNotFoundError:
+            return None
 
     def discard(self) -> None:
         """Remove the folder."""

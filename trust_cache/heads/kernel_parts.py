@@ -8,9 +8,11 @@ instructions, but numba does not notice edits here: after an edit, change the di
 # mypy: disable-error-code="no-untyped-call"
 # ruff: noqa: ARG001 - numba matches an instruction's arguments by their number and names
 
+import hashlib
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]
@@ -19,6 +21,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils, config
+from numba.core.caching import UserProvidedCacheLocator
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
@@ -271,34 +274,53 @@ log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+class KernelLocator(UserProvidedCacheLocator):
+    """Puts compiled kernels where all environments of a user find them: by content, not by place."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the folder of a source file inside the user's folder."""
+        digest = hashlib.sha256(Path(py_file).read_bytes()).hexdigest()
+        return f"{Path(py_file).stem}-{digest[:16]}-numba-{numba.__version__}"
+
+
 def compiled(function: _Function, *, reorder: bool = False) -> _Function:
     """Compile a function that runs without the interpreter's lock: threads train folds side by side."""
     fast = {"contract", "reassoc", "nsz"} if reorder else {"contract"}
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
     numba_settings: Any = config
-    before = numba_settings.CACHE_DIR
+    before = numba_settings.CACHE_DIR, numba_settings.CACHE_LOCATOR_CLASSES
     try:
         # Numba runs what it finds in its cache, so it must be a folder that only this user can write to.
         numba_settings.CACHE_DIR = str(kernel_folder())
+        numba_settings.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelLocator.__name__}"
         claim_private(kernel_folder())
         kernel = numba.njit(cache=True, **options)(function)
     except (OSError, RuntimeError) as error:  # no folder of the user's own, or none at all
         log.info("%s is compiled anew at each start: %s", function.__name__, error)
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     finally:
-        numba_settings.CACHE_DIR = before
+        numba_settings.CACHE_DIR, numba_settings.CACHE_LOCATOR_CLASSES = before
     kernel._cache.load_overload = partial(_load_whole, kernel._cache, kernel._cache.load_overload)
     return kernel  # type: ignore[no-any-return]
 
 
-def _load_whole(cache: Any, load: Callable[..., Any], *key: Any) -> Any:
+def _load_whole(kept: Any, load: Callable[..., Any], *key: Any) -> Any:
     """Load a compiled kernel; a damaged file is forgotten, and the kernel compiled again."""
     try:
-        return load(*key)
+        found = load(*key)
+        if found is None:
+            _say_once()
+        return found
     except Exception as error:  # pickle raises nearly anything for damaged bytes
-        log.info("%s: damaged, compiled again (%s)", cache.cache_path, type(error).__name__)
-        cache.flush()
+        log.info("%s: damaged, compiled again (%s)", kept.cache_path, type(error).__name__)
+        kept.flush()
         return None
+
+
+@cache
+def _say_once() -> None:
+    log.warning("compiling kernels, once: about a quarter of a minute")
 
 
 def reordered(function: _Function) -> _Function:

@@ -11,7 +11,6 @@ manifest.csv        the images scored, with all columns of the cache's manifest,
 repeats/<r>/        the same files for repeat 1, 2, ...
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from trust_cache.base.csv_tables import read_text_table, write_rows
-from trust_cache.base.digests import file_sha256, rows_sha256
+from trust_cache.base.digests import digests_of, file_sha256, rows_sha256
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table
@@ -36,6 +35,7 @@ from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
 from trust_cache.heads.folds import EXTERNAL, Folds
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
 from trust_cache.manifest.cases import CASE_LABEL, FEATURE_TAIL, PATIENT, find_cases
+from trust_cache.manifest.data_terms import DataTerms, terms_of
 from trust_cache.statistics.auroc import auroc
 
 if TYPE_CHECKING:  # certify reads scores and needs neither numba nor zarr, which take seconds to import
@@ -164,6 +164,12 @@ class RunFolder:
     def manifest_file(self) -> Path | None:
         """The path of manifest.csv, where there is one."""
         return self._file(MANIFEST) if self.has(MANIFEST) else None
+
+    @property
+    def terms(self) -> tuple[DataTerms, ...]:
+        """The terms of the data sets of the images that were scored; empty without manifest.csv."""
+        path = self.manifest_file
+        return () if path is None else terms_of(read_text_table(path, ("image_id",)))
 
     def thresholds(self) -> pl.DataFrame:
         """Read configuration, fold, epoch and tau; empty where no configuration has a tau."""
@@ -356,9 +362,8 @@ def render_run(
         TRAJECTORIES: _trajectories(results, names, folds.names),
         HEADS: _heads(results, names, folds.names),
     }
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     counts = {"rows": scores.height, "cases": labels.size, "positive_cases": int(labels.sum())}
-    record = msgspec.structs.replace(record, files=digests, **counts)
+    record = msgspec.structs.replace(record, files=digests_of(files), **counts)
     files[RECORD] = sealed_bytes(record.as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
 

@@ -18,7 +18,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from trust_cache.base.digests import stream_blake3
+from trust_cache.base.digests import bytes_blake3, stream_blake3
 from trust_cache.base.errors import TrustCacheError
 from trust_cache.base.places import is_url
 from trust_cache.images.image_failures import ImageError, read_url, refuse_if
@@ -46,6 +46,7 @@ TECHNICAL_ELEMENTS = (
 )
 MOST_INFLATED = 2**28  # bytes; the largest images have 128 million
 _PIECE = 2**20
+_MOST_HELD = 2**27  # bytes of a file that are held in memory; those of mammograms have 10 to 60 million
 _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 # A file without its header usually begins with group 0002 or 0008, in either byte order.
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -80,14 +81,38 @@ def open_dicom(place: Path | str) -> BinaryIO:
         raise ImageError("read", f"the file cannot be read ({words})") from None
 
 
-def dicom_digest(file: BinaryIO) -> str:
-    """Return the BLAKE3 digest of an open file, in bounded memory, and go back to its start."""
-    try:
+@contextmanager
+def digested_dicom(place: Path | str) -> Iterator[tuple[BinaryIO, str]]:
+    """Open a file by path or URL and yield it with the BLAKE3 digest of exactly the bytes that are read.
+
+    They are read once. A file too large to hold is read again at the end, and refused if it has changed.
+    """
+    with open_dicom(place) as file, _unreadable():
+        content = file.getvalue() if isinstance(file, BytesIO) else file.read(_MOST_HELD + 1)
+        if len(content) <= _MOST_HELD or isinstance(file, BytesIO):
+            yield BytesIO(content), bytes_blake3(content)
+            return
+        del content
+        file.seek(0)
         digest = stream_blake3(file)
         file.seek(0)
+        yield file, digest
+        file.seek(0)
+        refuse_if(stream_blake3(file) != digest, "read", "the file changed while it was read")
+
+
+def dicom_digest(place: Path | str) -> str:
+    """Return the BLAKE3 digest of a file, by path or URL, in bounded memory."""
+    with open_dicom(place) as file, _unreadable():
+        return stream_blake3(file)
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
-    return digest
 
 
 def read_dataset(
@@ -119,6 +144,8 @@ def read_header(source: Path | str | BinaryIO) -> ImageHeader:
     try:
         with quiet_pydicom():
             return header_of(dataset)
+    except MemoryError:
+        raise
     except Exception as error:  # pydicom converts an element when it is first used
         raise ImageError("read", f"the header is damaged ({type(error).__name__})") from None
 

@@ -24,10 +24,10 @@ from msgspec import field
 from msgspec.structs import replace
 
 from trust_cache.base.csv_tables import restore, write_rows
-from trust_cache.base.digests import bytes_blake3
+from trust_cache.base.digests import bytes_blake3, digests_of
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_current
+from trust_cache.base.files import PARTIAL, refuse_current
 from trust_cache.base.places import is_url, join, list_names, read_bytes, remove_file, write_bytes
 from trust_cache.base.versions import versions_of
 from trust_cache.images.image_failures import (
@@ -166,12 +166,13 @@ class PictureFolder:
             self.record,
             decoders=dict(sorted(Counter(picture.decoder for picture in made).items())),
             finished=True,
-            files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+            files=digests_of(files),
         )
         self._write_record(record)
         left = list_names(self.place)
         stale = left & {png_name(image) for image in failed}  # of a file that could be read before
-        for name in (*_notes(left), *stale):
+        halves = [name for name in left if name.endswith(PARTIAL)]  # of a start that was killed
+        for name in (*_notes(left), *stale, *halves):
             remove_file(join(self.place, name))
         return record
 
@@ -263,7 +264,8 @@ def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
         refuse_current(Path(place))
     found = read_picture_record(place)
     if found is None:
-        if list_names(place):
+        # A start that was killed before it wrote the record may have left half of it.
+        if any(not name.endswith(PARTIAL) for name in list_names(place)):
             raise InputError(f"{place}: expected a new or empty folder, found files without {RECORD}")
         found = PictureRecord(schema=SCHEMA, settings=settings, versions=versions_of(*_PACKAGES))
     elif (found.settings, found.limits) != (settings, LIMITS):

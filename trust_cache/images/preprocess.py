@@ -16,7 +16,7 @@ from trust_cache.base.digests import bytes_blake3
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
 from trust_cache.base.places import absolute, read_bytes
-from trust_cache.images.dicom_file import dicom_digest, open_dicom, read_header
+from trust_cache.images.dicom_file import digested_dicom, read_header
 from trust_cache.images.image_failures import Failure, ImageError, ImageWarning
 from trust_cache.images.picture import process_image
 from trust_cache.images.picture_folder import (
@@ -156,8 +156,7 @@ def _look_together(manifest: Manifest, results: Sequence[JobResult]) -> dict[str
 def _process(job: Job, settings: ImageSettings) -> JobResult:
     """Write one image's PNG, in a worker process, if it is not there as its record says."""
     there = _digest_of_png(job)
-    with open_dicom(job.source) as file:
-        digest = dicom_digest(file)
+    with digested_dicom(job.source) as (file, digest):
         header = read_header(file)
         file.seek(0)
         known = job.earlier

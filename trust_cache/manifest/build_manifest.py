@@ -11,7 +11,8 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, write_file
 from trust_cache.base.places import is_url, refuse_place
 from trust_cache.manifest import manifest_file
-from trust_cache.manifest.datasets.dataset import Dataset
+from trust_cache.manifest.data_terms import DATASET
+from trust_cache.manifest.datasets.dataset import Dataset, described_datasets
 from trust_cache.manifest.datasets.known_datasets import find_dataset, fitting_datasets
 from trust_cache.manifest.image_files import MissingFile, files_present, look_for_files
 from trust_cache.manifest.manifest_checks import DatasetCounts, Findings, columns_free, count, counts_expected
@@ -65,6 +66,7 @@ def build_manifest(
     """
     folder = _image_folder(images, look=look)
     read = read_metadata(metadata)
+    name = dataset if isinstance(dataset, str) else None
     dataset = find_dataset(dataset) if isinstance(dataset, str) else dataset
     require_columns(read, dataset.required, _hint(dataset, read.table.columns))
     found = dataset.read(read)
@@ -79,7 +81,10 @@ def build_manifest(
     prefix = manifest_file.images_prefix(str(metadata.parent) if images is None else images, out)
     paths = [manifest_file.place_under(prefix, cell) for cell in found["path"].to_list()]
     found = found.with_columns(path=pl.Series(paths, dtype=pl.String))
-    manifest = manifest_file.Manifest(manifest_file.join_columns(found, read, used), out)
+    table = manifest_file.join_columns(found, read, used)
+    if name in described_datasets() and DATASET not in table.columns:
+        table = table.with_columns(pl.lit(name).alias(DATASET))
+    manifest = manifest_file.Manifest(table, out)
     missing: list[MissingFile] = []
     if look:
         _LOG.info("looking for the files of %d images", found.height)

@@ -109,7 +109,7 @@ def _evidence(
         "limits": [with_code(text) for text in certification.limits],
         "exactness": with_code(exactness(evidence.kind)),
         "subgroups": bool(certification.subgroups),
-        "figures": [_figure(figure, prefix, charts) for figure in figures],
+        "figures": [show_figure(figure, prefix, charts) for figure in figures],
         "tables": [
             show_table(table, f"{prefix}table-{key}", reasons)
             for key, table in all_tables(certification).items()
@@ -135,7 +135,7 @@ def _study(study: PageStudy, charts: dict[str, Any]) -> dict[str, Any]:
         "heading": study.heading,
         "sentences": study.sentences,
         "notes": [with_code(text) for text in study.notes],
-        "figures": [_figure(figure, "", charts) for figure in study.figures],
+        "figures": [show_figure(figure, "", charts) for figure in study.figures],
         "tables": [
             show_table(table, f"{study.key}-{number}", study.reasons)
             for number, table in enumerate(study.tables, start=1)
@@ -204,7 +204,7 @@ def _verdicts(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _figure(figure: Figure, prefix: str, charts: dict[str, Any]) -> dict[str, Any]:
+def show_figure(figure: Figure, prefix: str, charts: dict[str, Any]) -> dict[str, Any]:
     """Draw a figure's panels; add their specifications to `charts` for the page's script."""
     panels = []
     for number, panel in enumerate(figure.panels):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trust_cache.base.places import redacted_urls
 from trust_cache.base.versions import versions_of
 from trust_cache.certificate.attempts import describe_attempts
 from trust_cache.certificate.certification import Certification, Composition
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import name_of
-from trust_cache.heads.run_folder import RunRecord
+from trust_cache.heads.run_folder import RunFolder, RunRecord
+from trust_cache.manifest.data_terms import describe_terms
 from trust_cache.manifest.protocol import PAPER
 
 _SHOWN = (
@@ -47,7 +49,7 @@ def commands(evidences: Sequence[Evidence], words: Sequence[str]) -> list[str]:
         lines += _training(evidence)
         if evidence.certified is not None:
             lines.append(_certifying(evidence, evidence.certified))
-    return [*lines, shlex.join(["trust-cache", "report", *words])]
+    return [*map(redacted_urls, lines), shlex.join(["trust-cache", "report", *words])]
 
 
 def _of_certification(evidence: Evidence) -> Provenance:
@@ -91,7 +93,11 @@ def _of_run(evidence: Evidence, run: RunRecord) -> Provenance:
     facts: list[tuple[str, str]] = [("folder", str(evidence.path))]
     facts += [(name.replace("_", " "), _text(record[name])) for name in _SHOWN if name in record]
     facts += [(name, _listed(record[name])) for name in ("fingerprint", "versions")]
-    return Provenance(f"Run {evidence.name}", tuple(facts), json.dumps(record, indent=2, ensure_ascii=False))
+    facts += [("data and their terms", describe_terms(RunFolder(evidence.path).terms))]
+    # A run by other hands may name its cache by a URL with a password.
+    shown = tuple((name, redacted_urls(value)) for name, value in facts)
+    text = redacted_urls(json.dumps(record, indent=2, ensure_ascii=False))
+    return Provenance(f"Run {evidence.name}", shown, text)
 
 
 def _training(evidence: Evidence) -> list[str]:

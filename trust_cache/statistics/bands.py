@@ -23,7 +23,7 @@ never saw them. Why the bounds hold then:
 
 Point 3 is about the expected cancers among the dismissed cases at hand. For the population's rate below t the
 ratio n / n_t is an estimate. For one t fixed beforehand n U / n_t covers that rate too: it is never below the
-pointwise bound at t at the same share. For a freely chosen t there is no proof; docs/statistics.md simulates
+pointwise bound at t at the same share. For a freely chosen t there is no proof; docs/choosing.md simulates
 it with laws made to break it.
 
 The bound of the rank below an unlowered threshold is no bound: it does not see the cancers between the two.

@@ -19,12 +19,12 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> An
     U is 1 where n = 0 or k = n, else the 1 - delta quantile of Beta(k + 1, n - k). Counts are
     integers, broadcast against each other; a float where both are scalars, else an array.
     """
-    positives, cases = _counts(k, n)
+    positives, cases = integer_counts(k, n)
     check_fraction("delta", delta)
     defined = positives < cases
     # The complement's inverse takes delta itself: 1 - delta would round it.
     inner = betainccinv(np.where(defined, positives + 1, 1), np.where(defined, cases - positives, 1), delta)
-    return _scalar_or_array(np.where(defined, inner, 1.0))
+    return scalar_or_array(np.where(defined, inner, 1.0))
 
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> Any:
@@ -32,11 +32,11 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, delta: float = 0.01) -> An
 
     L is 0 where k = 0 (n = 0 included), else the delta quantile of Beta(k, n - k + 1).
     """
-    positives, cases = _counts(k, n)
+    positives, cases = integer_counts(k, n)
     check_fraction("delta", delta)
     defined = positives > 0
     inner = betaincinv(np.where(defined, positives, 1), np.where(defined, cases - positives + 1, 1), delta)
-    return _scalar_or_array(np.where(defined, inner, 0.0))
+    return scalar_or_array(np.where(defined, inner, 0.0))
 
 
 def smallest_samples(largest_k: int, level: float, delta: float) -> Integers:
@@ -53,17 +53,6 @@ def smallest_sample(k: int, level: float, delta: float) -> int:
     """Return n_min(k) alone."""
     check_least("k", k)
     return int(_smallest(np.array([k], dtype=np.int64), level, delta)[0])
-
-
-def spent_delta(delta: float, look: int) -> float:
-    """Return delta / (j (j + 1)), the error rate that look j = 1, 2, ... at growing data may spend.
-
-    These sum to delta (1 - 1 / (J + 1)) over J looks, so that by Boole's inequality the chance of any wrong
-    bound in any number of looks stays below delta.
-    """
-    check_least("look", look, 1)
-    check_fraction("delta", delta)
-    return delta / (look * (look + 1))
 
 
 def _smallest(k: Integers, level: float, delta: float) -> Integers:
@@ -91,7 +80,8 @@ def _suffices(k: Integers, n: Integers, level: float, delta: float) -> NDArray[n
     return np.asarray(betaincc(k + 1, n - k, level) <= delta)
 
 
-def _counts(k: ArrayLike, n: ArrayLike) -> tuple[Integers, Integers]:
+def integer_counts(k: ArrayLike, n: ArrayLike) -> tuple[Integers, Integers]:
+    """Return counts as integer arrays of one shape; refuse rates and k > n."""
     arrays = {"k": np.asarray(k), "n": np.asarray(n)}
     for name, array in arrays.items():
         if array.dtype.kind not in "iu":
@@ -108,5 +98,6 @@ def _counts(k: ArrayLike, n: ArrayLike) -> tuple[Integers, Integers]:
     return positives, cases
 
 
-def _scalar_or_array(values: Floats) -> Any:
+def scalar_or_array(values: Floats) -> Any:
+    """Return a float for a single value, else the array."""
     return float(values) if values.ndim == 0 else values

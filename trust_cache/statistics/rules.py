@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import betabinom
 
 from trust_cache.base.errors import InputError
 from trust_cache.statistics.bounds import Floats, Integers, smallest_sample, smallest_samples
@@ -123,6 +122,8 @@ def chance_target_met(
     misses = allowance(rule, search_positives, target, delta).misses
     if misses is None:
         return None
+    from scipy.stats import betabinom  # noqa: PLC0415 - half a second to import
+
     law = betabinom(positives, misses + 1, search_positives - misses)
     return float(law.cdf(allowed_misses(positives, target)))
 

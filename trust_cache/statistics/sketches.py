@@ -26,18 +26,6 @@ def sketch_vector(vector: NDArray[Any]) -> Sketches:
     return np.asarray(numbers.clip(-(2**15), 2**15 - 1), dtype=np.int16)
 
 
-def same_sketches(known: Sketches, others: Sketches) -> NDArray[np.int64]:
-    """Return the positions of `others` that are the same as one of `known`."""
-    usable = known[known.any(axis=1)].astype(np.float64)
-    asked = np.flatnonzero(others.any(axis=1))
-    if not usable.size or not asked.size:
-        return np.empty(0, dtype=np.int64)
-    nearest, _ = cKDTree(usable).query(
-        others[asked].astype(np.float64), p=np.inf, distance_upper_bound=_SAME + 1
-    )
-    return np.asarray(asked[nearest <= _SAME], dtype=np.int64)
-
-
 def same_pairs(sketches: Sketches) -> list[tuple[int, int]]:
     """Return the pairs of positions whose sketches are the same, sorted."""
     usable = np.flatnonzero(sketches.any(axis=1))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache, refuse_unfinished
-from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
@@ -184,12 +184,9 @@ def _prepare(
 def _load(
     train: Cache, test: Cache, *, threads: int, low_memory: bool, on_shard: Callable[[int, int], None]
 ) -> tuple[FeatureRows, FeatureRows]:
-    """Load or map both caches, of the test cache the clean views alone: first, so that damage shows early."""
-    if low_memory:
-        mapped = map_rows(test, threads=threads, on_shard=on_shard)
-        return map_rows(train, threads=threads, on_shard=on_shard), mapped
-    clean = load_rows(test, threads=threads, views=1, on_shard=on_shard)
-    return load_rows(train, threads=threads, on_shard=on_shard), clean
+    """Open both caches, the test cache first, so that damage shows early."""
+    test_rows = open_rows(test, threads, low_memory=low_memory, views=1, on_shard=on_shard)
+    return open_rows(train, threads, low_memory=low_memory, on_shard=on_shard), test_rows
 
 
 def _certify(

@@ -1,20 +1,14 @@
 """Find cases that two caches share: a certificate on cases that the model saw is not external."""
 
-import hashlib
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.manifest.cases import PATIENT
-
-TELLING_DIMS = 16  # with fewer features equal ones may be a coincidence
-# Relative. Other decoders, batches and threads move features by far less, other images by more.
-SAME_TO = 0.01
+from trust_cache.studies.image_sketches import sketch_images
 
 
 @dataclass(frozen=True)
@@ -29,15 +23,14 @@ class Overlap:
 def find_overlap(train: Cache, test: Cache, rows: FeatureRows, test_rows: FeatureRows) -> Overlap:
     """Find the case and patient ids that are in both caches, and the images whose clean features are.
 
-    Features are compared bit by bit whatever the ids, and to `SAME_TO` where the image ids are equal.
+    Features are compared by sketches, whatever the ids.
     """
     cases, patients = (_shared_ids(train.manifest, test.manifest, name) for name in ("case_id", PATIENT))
-    images: list[tuple[str, str]] = []
-    if train.dim >= TELLING_DIMS:
-        pairs = _same_bits(rows, test_rows) | _alike(train, test, rows, test_rows)
-        ids = [cache.manifest["image_id"] for cache in (train, test)]
-        images = [(ids[0][one], ids[1][other]) for one, other in sorted(pairs)]
-    return Overlap(cases, patients, tuple(images))
+    known = sketch_images(rows)
+    pairs = zip(*(found.tolist() for found in known.find(known.sketch(test_rows))), strict=True)
+    ids = [cache.manifest["image_id"] for cache in (train, test)]
+    images = tuple((ids[0][one], ids[1][other]) for one, other in sorted(pairs))
+    return Overlap(cases, patients, images)
 
 
 def _shared_ids(train: pl.DataFrame, test: pl.DataFrame, column: str) -> tuple[str, ...]:
@@ -65,32 +58,3 @@ def refuse_overlap(overlap: Overlap, train: str, test: str) -> list[str]:
         for ids, word in named_ids
         if ids
     ]
-
-
-def _same_bits(rows: FeatureRows, others: FeatureRows) -> set[tuple[int, int]]:
-    """Return the images with the same clean features bit by bit, except constant features."""
-    here = {_digest(rows.clean(image)): image for image in np.flatnonzero(rows.present).tolist()}
-    clean = ((image, others.clean(image)) for image in np.flatnonzero(others.present).tolist())
-    found = (
-        (here.get(_digest(features)), image) for image, features in clean if np.any(features != features[0])
-    )
-    return {(one, other) for one, other in found if one is not None}
-
-
-def _alike(train: Cache, test: Cache, rows: FeatureRows, others: FeatureRows) -> set[tuple[int, int]]:
-    """Return the images of the same id whose features agree up to rounding."""
-    here, there = (cache.manifest.select("image_id").with_row_index("row") for cache in (train, test))
-    pairs = here.join(there, on="image_id").select("row", "row_right").iter_rows()
-    both = ((one, other) for one, other in pairs if rows.present[one] and others.present[other])
-    return {(one, other) for one, other in both if _agree(rows.clean(one), others.clean(other))}
-
-
-def _agree(one: NDArray[np.float16], other: NDArray[np.float16]) -> bool:
-    centred = one.astype(np.float64) - one.mean(dtype=np.float64)
-    difference = one.astype(np.float64) - other.astype(np.float64)
-    spread = float(np.linalg.norm(centred))
-    return spread > 0.0 and float(np.linalg.norm(difference)) <= SAME_TO * spread
-
-
-def _digest(features: NDArray[np.float16]) -> bytes:
-    return hashlib.blake2b(features.tobytes(), digest_size=16).digest()

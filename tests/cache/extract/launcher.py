@@ -1,13 +1,15 @@
 """Runs the command line in processes that can be killed: forked from one that has imported torch once.
 
-Each line of stdin is a JSON list of words; the answer is the process's number. Forking before torch has
-computed anything is safe, and saves forty imports.
+Each line of stdin is a JSON object: the words, the log and, if another, the current folder; the answers are
+the process's number and its exit code. Forking before torch has computed anything is safe, and saves forty
+imports. The further modules to import are the words of the launcher's own command line.
 """
 
 import json
 import os
 import sys
 import warnings
+from importlib import import_module
 
 import torch
 
@@ -16,7 +18,8 @@ from trust_cache.encoders.timm_models import import_timm
 from trust_cache_cli.main import main
 
 
-def run(words: list[str], log: str) -> None:
+def run(words: list[str], log: str, folder: str = ".") -> None:
+    os.chdir(folder)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -32,6 +35,8 @@ def answer(word: object) -> None:
 
 if __name__ == "__main__":
     import_timm()
+    for name in sys.argv[1:]:
+        import_module(name)
     warnings.simplefilter("ignore")  # of forking beside threads: none of them computes
     answer("ready")
     for line in sys.stdin:
@@ -39,7 +44,7 @@ if __name__ == "__main__":
         child = os.fork()
         if child == 0:
             try:
-                run(order["words"], order["log"])
+                run(**order)
             except SystemExit as stop:
                 os._exit(stop.code if isinstance(stop.code, int) else 0)
             except BaseException:

@@ -23,6 +23,7 @@ from trust_cache.statistics.thresholds import select_threshold
 from trust_cache.studies.compare.compare import choose_reference, compare
 from trust_cache.studies.compare.compare_folder import (
     AUROC_COLUMNS,
+    COMPARE,
     CSV_COLUMNS,
     INCOMPLETE,
     OWN,
@@ -386,6 +387,7 @@ def test_the_folder_is_whole_equal_on_a_rerun_and_plain_json(
     assert kept == tmp_path / "compare.1"
     document, unchanged = unseal(json.loads((kept / "compare.json").read_text()))
     assert unchanged
+    assert set(document.pop("files")) == OWN - {INCOMPLETE, COMPARE}
     assert document == json.loads(json.dumps(comparison.as_document()))
     assert read_comparison(kept) == comparison
     assert document["schema"] == 1

@@ -11,7 +11,8 @@ from trust_cache.cache.cache_reader import open_cache, read_failures
 from trust_cache.cache.cache_writer import write_failures
 from trust_cache.cache.extract.extraction_plan import (
     ExtractSettings,
-    clear_changed_shards,
+    StaleShards,
+    clear_stale_shards,
     exists,
     open_or_create,
     refuse_impossible,
@@ -68,7 +69,7 @@ class ExtractionStart:
     images_before: int
     devices: tuple[str, ...]
     processes: int | None  # unknown on a cluster
-    changed: int  # pictures that differ from those of the cache; their shards are made again
+    stale: StaleShards  # made again
     warnings: tuple[str, ...]
 
 
@@ -81,7 +82,7 @@ class ExtractRun:
     identity: EncoderIdentity
     images_before: int
     images_done: int
-    changed: int  # pictures that differed from those of the cache; their shards were made again
+    stale: StaleShards  # made again
     failures: tuple[Failure, ...]
     failures_file: str
     seconds: Seconds
@@ -100,11 +101,11 @@ def extract(
     """Encode every image of a manifest that has no features in the cache; create the cache if needed.
 
     An existing cache is resumed if it has the same fingerprint and manifest; shards whose pictures changed
-    are made again. Pictures that differ from the record of `preprocess` fail. Images that fail, and rows
-    without a path, become rows without features: the cache's failures.csv has the reasons, and the next start
-    tries them again. The manifest, the PNGs and `out` may be URLs; the workers of a cluster must reach them
-    and the weights under the same names. A path in the manifest that is a URL of its own is a failure without
-    `allow_urls`.
+    or that do not fit their marks are made again. Pictures that differ from the record of `preprocess` fail.
+    Images that fail, and rows without a path, become rows without features: the cache's failures.csv has the
+    reasons, and the next start tries them again. The manifest, the PNGs and `out` may be URLs; the workers of
+    a cluster must reach them and the weights under the same names. A path in the manifest that is a URL of
+    its own is a failure without `allow_urls`.
     """
     manifest = read_manifest(manifest_path, filled=("path",))
     files = _files(manifest, manifest.refused(allow_urls=allow_urls))
@@ -120,10 +121,10 @@ def extract(
     opened = open_or_create(manifest, out, settings, identity, devices)
     with opened.writer as writer:
         workers = settings.decoding_threads(len(devices))
-        changed = clear_changed_shards(writer, files, workers)
+        stale = clear_stale_shards(writer, files, workers)
         before, todo, record = writer.images_done, unfinished_shards(writer, files), opened.record
         processes = None if cluster else len(devices)
-        start = ExtractionStart(writer.layout.images, before, devices, processes, changed, opened.warnings)
+        start = ExtractionStart(writer.layout.images, before, devices, processes, stale, opened.warnings)
         on_start(start)
         ledger = Ledger(out, todo, on_shard)
         item = ShardItem(str(out), tuple(todo), settings.view_plan, choice, record, workers, devices)
@@ -141,7 +142,8 @@ def extract(
             raise
         ledger.write()
     cache = open_cache(out)
-    counts, failures = (before, int(cache.done.sum()), changed), companion(out, FAILURES)
+    _ = cache.manifest  # refused if it was changed
+    counts, failures = (before, int(cache.done.sum()), stale), companion(out, FAILURES)
     return ExtractRun(str(out), cache.layout, identity, *counts, ledger.failures, failures, ledger.seconds)
 
 

@@ -181,12 +181,20 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
         )
 
 
-def clear_changed_shards(writer: CacheWriter, files: Sequence[ImageFile], threads: int) -> int:
-    """Remove the marks of shards with changed pictures; return the number of these pictures.
+@dataclass(frozen=True)
+class StaleShards:
+    """What of a resumed cache is made again."""
+
+    pictures: int = 0  # that differ from those of the cache
+    damaged: int = 0  # shards that do not fit their marks
+
+
+def clear_stale_shards(writer: CacheWriter, files: Sequence[ImageFile], threads: int) -> StaleShards:
+    """Remove the marks of shards whose pictures changed, or that are not as they were written.
 
     The features of a picture that is gone stay: there is nothing to compare.
     """
-    layout, changed = writer.layout, 0
+    layout, changed, damaged = writer.layout, 0, 0
 
     def differs(file: ImageFile, made_of: bytes | None) -> bool:
         try:
@@ -195,15 +203,16 @@ def clear_changed_shards(writer: CacheWriter, files: Sequence[ImageFile], thread
             return error.reason != "no such file"
 
     with ThreadPoolExecutor(threads) as pool:
-        for shard in range(layout.shards):
+        done = [shard for shard in range(layout.shards) if writer.is_done(shard)]
+        for shard, wrong in zip(done, pool.map(writer.is_damaged, done), strict=True):
             absent = set(writer.absent(shard))
             pairs = zip(files[slice(*layout.bounds(shard))], writer.pictures(shard), strict=True)
             present = [pair for number, pair in enumerate(pairs) if number not in absent]
-            found = sum(pool.map(lambda pair: differs(*pair), present))
-            if found:
+            found = 0 if wrong else sum(pool.map(lambda pair: differs(*pair), present))
+            if found or wrong:
                 writer.clear(shard)
-                changed += found
-    return changed
+                changed, damaged = changed + found, damaged + wrong
+    return StaleShards(changed, damaged)
 
 
 def unfinished_shards(writer: CacheWriter, files: Sequence[ImageFile]) -> list[ShardFiles]:

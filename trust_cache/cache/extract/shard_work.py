@@ -64,7 +64,7 @@ class ShardReport:
     images: int
     failures: tuple[Failure, ...]
     seconds: Seconds
-    written: bool = True  # false where a shard that lacks images still lacks the same
+    written: bool = True  # false for a shard that is as it was: whole, or without the same images
 
 
 OnShard = Callable[[ShardReport], None]
@@ -190,8 +190,8 @@ def extract_shards(
 ) -> None:
     """Make the features of these shards and write each shard when it is complete.
 
-    Finished shards are skipped. A shard that lacks images is made again once one of them can be read. When
-    the device has no memory for a batch, the shard starts again with half the batch.
+    Finished shards are only reported. A shard that lacks images is made again once one of them can be read.
+    When the device has no memory for a batch, the shard starts again with half the batch.
     """
     with ThreadPoolExecutor(workers) as threads, _Writing(writer, on_shard) as writing:
         todo = deque(_shards_to_make(shards, writer, threads, on_shard))
@@ -219,7 +219,8 @@ def _shards_to_make(
     todo = []
     for shard in shards:
         absent = [shard.files[number] for number in writer.absent(shard.shard)]
-        if not absent:
+        if not absent:  # made by a worker that died before its report arrived
+            on_shard(ShardReport(shard.shard, len(shard.files), (), Seconds(), written=False))
             continue
         if len(absent) < len(shard.files) or writer.is_done(shard.shard):
             tried = list(threads.map(lambda file: decode(file, pinned=False), absent))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -43,6 +44,7 @@ class DatasetDescription(Document, frozen=True):
     source: str
     doi: str
     licence: str
+    terms: dict[Literal["features", "weights"], Literal["allowed", "forbidden", "unknown"]]
     layout: dict[str, str]
     expected: DatasetCounts
 

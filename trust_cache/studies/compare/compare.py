@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from trust_cache.base.errors import InputError, did_you_mean
 from trust_cache.base.versions import versions_of
 from trust_cache.certificate.cautions import incomplete_warnings, score_warnings
-from trust_cache.certificate.score_table import Cohort, Scores, build_cohort, read_scores
+from trust_cache.certificate.score_table import Cohort, Scores, as_scores, build_cohort, read_scores
 from trust_cache.heads.run_folder import RunFolder
 from trust_cache.manifest.cases import PATIENT
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
@@ -68,7 +69,7 @@ def _check_complete(source: str, cohort: Cohort, repeat: Cohort) -> None:
 
 
 def compare(
-    source: Path | str,
+    source: pl.DataFrame | Path | str,
     *,
     targets: Sequence[float] = (0.98, 0.95),
     reference: str | None = None,
@@ -81,7 +82,7 @@ def compare(
     patient: str = PATIENT,
     advance: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Compare every configuration of a run folder or a scores file with the reference.
+    """Compare every configuration of a run folder, a scores file or a table with the reference.
 
     `margin_points` is the margin of non-inferiority in percentage points of dismissal, `protocol` what a case
     must be to be dismissed, `patient` the column of patients. `advance` is called after each resplit.
@@ -91,13 +92,13 @@ def compare(
         resplits=resplits, margin_points=float(margin_points), protocol=find_protocol(protocol),
         patient=patient,
     )  # fmt: skip
-    scores = read_scores(Path(source), patient)
+    scores = as_scores(source, patient)
     names = _names(scores)
     chosen = choose_reference(names, reference, scores.source)
     cohort = build_cohort(scores, settings.protocol)
     if not cohort.positives:
         raise InputError(f"{scores.source}: expected positive cases, found none: recall is not defined")
-    repeats = read_repeats(Path(source), cohort, settings)
+    repeats = [] if isinstance(source, pl.DataFrame) else read_repeats(Path(source), cohort, settings)
     _LOG.info(
         "%s: %d configurations, %d cases, %d of them positive, %d repeats",
         scores.source, len(names), cohort.cases, cohort.positives, 1 + len(repeats),

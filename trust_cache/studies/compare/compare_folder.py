@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.digests import changed_files, digests_of
 from trust_cache.base.documents import read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
@@ -41,24 +42,36 @@ def write_comparison(comparison: Comparison, out: Path) -> Path | None:
     return write_folder(out, render(comparison), own=OWN)
 
 
+class RecordedComparison(Comparison, frozen=True, kw_only=True):
+    """The content of compare.json: a comparison, and the sha256 of the folder's other files by name."""
+
+    files: dict[str, str]
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison alone."""
+        return Comparison(**{name: getattr(self, name) for name in Comparison.__struct_fields__})
+
+
 def read_comparison(folder: Path) -> Comparison:
     """Read compare.json."""
+    return _read_record(folder).comparison
+
+
+def comparison_problems(folder: Path) -> list[str]:
+    """Compare a folder with its record; return what does not fit, a sentence each."""
+    try:
+        return changed_files(folder, _read_record(folder).files, "compare again")
+    except InputError as error:
+        return [str(error)]
+
+
+def _read_record(folder: Path) -> RecordedComparison:
     try:
         what = "the result of compare"
-        return read_json(folder / COMPARE, Comparison, what=what, schema=SCHEMA, sealed=True)
+        return read_json(folder / COMPARE, RecordedComparison, what=what, schema=SCHEMA, sealed=True)
     except FileNotFoundError as error:
         raise InputError(f"{folder}: expected a folder of compare, found no {COMPARE} in it") from error
-
-
-def changed_files(folder: Path) -> list[str]:
-    """Name the tables of a folder that differ from its compare.json, or are missing."""
-    expected = render(read_comparison(folder))
-    names = [name for name in expected if name.endswith((".csv", ".md"))]
-    return [
-        f"{folder / name}: expected the table of {COMPARE}, found another or none; compare again"
-        for name in names
-        if not (folder / name).is_file() or (folder / name).read_bytes() != expected[name]
-    ]
 
 
 def render(comparison: Comparison) -> dict[str, bytes]:
@@ -66,15 +79,15 @@ def render(comparison: Comparison) -> dict[str, bytes]:
     notes = (*sentences(comparison), *comparison.warnings)
     incomplete = [item.as_document() for item in comparison.incomplete_cases]
     listed = {INCOMPLETE: write_rows(_INCOMPLETE_COLUMNS, incomplete, neutral=True)} if incomplete else {}
-    return listed | {
-        COMPARE: sealed_bytes(comparison.as_document()),
-        "compare.csv": write_rows(CSV_COLUMNS, (_row(comparison, item) for item in comparison.contrasts)),
+    files = listed | {
+        "compare.csv": write_rows(CSV_COLUMNS, contrast_rows(comparison)),
         AUROCS: write_rows(
             AUROC_COLUMNS, (_auroc_row(comparison, item) for item in comparison.auroc_contrasts)
         ),
         "table.md": to_markdown(all_tables(comparison), notes, comparison.limits).encode(),
         **figure_files(draw_comparison(comparison), "compare"),
     }
+    return files | {COMPARE: sealed_bytes(comparison.as_document() | {"files": digests_of(files)})}
 
 
 def sentences(comparison: Comparison) -> tuple[str, ...]:
@@ -103,6 +116,11 @@ def draw_comparison(comparison: Comparison) -> Figure:
             for item in comparison.contrasts
         ]
     )
+
+
+def contrast_rows(comparison: Comparison) -> list[dict[str, object]]:
+    """Return the rows of compare.csv, one per comparison."""
+    return [_row(comparison, item) for item in comparison.contrasts]
 
 
 def _row(comparison: Comparison, item: Contrast) -> dict[str, object]:

@@ -12,7 +12,7 @@ import polars as pl
 from trust_cache.base.errors import check_least
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import load_rows, map_rows
+from trust_cache.cache.feature_rows import open_rows
 from trust_cache.certificate.cautions import (
     incomplete_warnings,
     limit_warnings,
@@ -79,7 +79,7 @@ def study_cache(
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     fit = FitSettings(heads, TrainingSettings(epochs=settings.epochs), settings.seed)
     work = prepare(opened, fit, None if folds is None else Path(folds))
-    rows = (map_rows if low_memory else load_rows)(opened, threads=threads)
+    rows = open_rows(opened, threads, low_memory=low_memory)
     found = train_models(work, rows, settings, linear, threads, advance)
     table = found.table(opened.manifest)
     if settings.protocol != PAPER:

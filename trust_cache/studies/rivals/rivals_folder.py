@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.documents import json_bytes
+from trust_cache.base.digests import changed_files, digests_of
+from trust_cache.base.documents import read_json, sealed_bytes
+from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_folder
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, to_markdown, whole_percent
 from trust_cache.certificate.certified_folder import INCOMPLETE, list_incomplete
@@ -76,9 +78,8 @@ def _row(outcome: RivalOutcome) -> tuple[str, ...]:
 
 
 SCHEMA = 1
-OWN = frozenset(
-    {"results.csv", "rivals.json", "table.md", "split.csv", "folds.csv", "scores.csv", INCOMPLETE}
-)
+RIVALS = "rivals.json"
+OWN = frozenset({"results.csv", RIVALS, "table.md", "split.csv", "folds.csv", "scores.csv", INCOMPLETE})
 
 
 def write_study(study: RivalsStudy, out: Path) -> Path | None:
@@ -93,7 +94,6 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
     notes = (*dict.fromkeys(reasons), *study.warnings)
     files = {
         "results.csv": write_rows(RESULT_KEYS, (outcome.row() for outcome in study.outcomes)),
-        "rivals.json": json_bytes(as_document(study)),
         "table.md": to_markdown([rivals_table(study)], notes, (*promises(study), *study.limits)).encode(),
         "split.csv": study.split.as_csv(),
     }
@@ -104,7 +104,23 @@ def render(study: RivalsStudy) -> dict[str, bytes]:
         columns = score_columns(study.scores.table)
         rows = study.scores.table.select(columns).iter_rows(named=True)
         files["scores.csv"] = write_rows(columns, rows)
-    return files
+    return files | {RIVALS: sealed_bytes(as_document(study) | {"files": digests_of(files)})}
+
+
+class _RivalsFiles(msgspec.Struct, frozen=True):
+    """What is read of rivals.json: the sha256 of the folder's other files by name."""
+
+    files: dict[str, str]
+
+
+def rivals_problems(folder: Path) -> list[str]:
+    """Compare a folder with its record; return what does not fit, a sentence each."""
+    fix = "run rivals again"
+    try:
+        record = read_json(folder / RIVALS, _RivalsFiles, what="the result of rivals", sealed=True)
+        return changed_files(folder, record.files, fix)
+    except InputError as error:
+        return [str(error)]
 
 
 def as_document(study: RivalsStudy) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trust_cache.base.digests import digests_of
 from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
 from trust_cache.base.files import refuse_unknown, write_file
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import load_rows, map_rows
+from trust_cache.cache.feature_rows import open_rows
 from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import list_incomplete
@@ -89,8 +90,9 @@ def sweep(
             record = record.extended(space.settings(seed))
         warnings = _warnings(work, record, split, examined)
         files = ScoreFiles(out, work)
-        if earlier is None:
-            sweep_folder.write_draws(out, work.folds, split, list_incomplete(examined))
+        draws = sweep_folder.draw_files(work.folds, split, list_incomplete(examined))
+        for name, content in draws.items():
+            write_file(out / name, content)
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
         files.clean()
         missing = sweep_training.find_missing(record.banks, files)
@@ -99,13 +101,13 @@ def sweep(
                 mapped = low_memory
                 sweep_training.train_on_cluster(missing, files, cluster, trainer, on_heads, low_memory=mapped)
             else:
-                rows = (map_rows if low_memory else load_rows)(opened, threads=threads, on_shard=on_shard)
+                rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
                 sweep_training.train_missing(missing, files, rows, trainer, threads, on_heads)
             _LOG.info("%d heads, %d of them trained before", missing.report.heads, missing.report.reused)
         record = record.looked(show=show_evaluation)
         # Counted before anything is evaluated: a kill in between cannot hide a look.
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
-        return _finish(out, record, files, split, examined, warnings, missing.report)
+        return _finish(out, record, files, split, examined, warnings, missing.report, draws)
 
 
 def _check_place(out: Path, space: Space | None) -> None:
@@ -129,7 +131,7 @@ def _prepare(
         split = replace(split, given=False)  # it was drawn at the first start
     kept = (
         "repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256",
-        "images_without_features",
+        "content_sha256", "images_without_features",
     )  # fmt: skip
     identity = SweepIdentity(
         seeds=dict.fromkeys(("training", "split", "random"), terms.seed),
@@ -177,6 +179,7 @@ def _finish(
     examined: Cohort,
     warnings: tuple[str, ...],
     report: HeadsReport,
+    draws: Mapping[str, bytes],
 ) -> Sweep:
     """Choose and certify the winners and write all files; sweep.json, which says finished, last."""
     found = sweep_choice.assess(record, files, split, examined)
@@ -204,8 +207,12 @@ def _finish(
         compared=record.compared,
     )
     records = {repr(target): winner for target, winner in winners.items()}
-    document = record.document(sweep_folder.FINISHED, counts=counts, winner=records, warnings=warnings)
-    for path, content in (_render(record, found, winners) | certified).items():
+    rendered = _render(record, found, winners) | certified
+    digests = digests_of(rendered | dict(draws)) | files.digests(record.banks)
+    document = record.document(
+        sweep_folder.FINISHED, counts=counts, winner=records, warnings=warnings, files=digests
+    )
+    for path, content in rendered.items():
         write_file(out / path, content)
     if not found.diverged:
         (out / sweep_folder.FAILURES).unlink(missing_ok=True)

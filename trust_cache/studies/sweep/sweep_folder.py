@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.digests import rows_sha256
-from trust_cache.base.documents import Document, json_bytes, read_json
+from trust_cache.base.digests import bind_bytes, changed_files, file_sha256, rows_sha256, unbind_bytes
+from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import PARTIAL, write_file
 from trust_cache.base.versions import versions_of
@@ -87,7 +87,6 @@ _TYPES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("repeat", "fold", *_SEARCH_COUNTS), pl.Int64),
 }
 _FOLD_TYPES = {name: _TYPES[name] for name in FOLD_COLUMNS}
-_REMOVE = "remove it and run the same command again: only this part is trained again"
 _LONGEST = 40  # characters of a value in a message
 
 
@@ -107,6 +106,7 @@ class SweepIdentity(Document, frozen=True, kw_only=True):
     images: int
     dim: int
     manifest_sha256: str
+    content_sha256: str  # of the cache
     images_without_features: int = 0
     folds_sha256: tuple[str, ...]
     split_sha256: str
@@ -175,7 +175,7 @@ class WinnerRecord(Document, frozen=True, kw_only=True):
 
 
 class SweepDocument(SweepIdentity, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of sweep.json; the last three keys before the versions are those of a finished sweep."""
+    """The content of sweep.json; the last four keys before the versions are those of a finished sweep."""
 
     schema: int
     status: str
@@ -187,6 +187,7 @@ class SweepDocument(SweepIdentity, frozen=True, kw_only=True, omit_defaults=True
     counts: SweepCounts | None = None
     winner: dict[str, WinnerRecord] | None = None
     warnings: tuple[str, ...] | None = None
+    files: dict[str, str] = msgspec.field(default_factory=dict)  # sha256 of the other files by name
     versions: dict[str, str]
 
 
@@ -258,12 +259,12 @@ class SweepRecord:
 
 def write_document(out: Path, document: SweepDocument) -> None:
     """Write sweep.json; it is on the disk when this returns."""
-    write_file(out / NAME, json_bytes(document.as_document()))
+    write_file(out / NAME, sealed_bytes(document.as_document()))
 
 
 def read_document(out: Path) -> SweepDocument:
     """Read sweep.json."""
-    return read_json(out / NAME, SweepDocument, what="the record of a sweep", schema=SCHEMA)
+    return read_json(out / NAME, SweepDocument, what="the record of a sweep", schema=SCHEMA, sealed=True)
 
 
 def read_record(out: Path) -> SweepRecord | None:
@@ -322,10 +323,12 @@ class FinishedSweep:
 
 
 def read_sweep(folder: Path) -> FinishedSweep:
-    """Read the folder of a finished sweep."""
+    """Read the folder of a finished sweep; refuse one with a file that was changed since."""
     document = read_document(folder)
     if document.status != FINISHED:
         raise InputError(f"{folder}: the sweep is not finished; continue it with `trust-cache sweep`")
+    for problem in changed_files(folder, document.files, "run the same sweep again, which writes it again"):
+        raise InputError(problem)
     try:
         results = pl.read_parquet(folder / PARQUET)
         folds = pl.read_csv(folder / FOLD_RESULTS, schema_overrides=_FOLD_TYPES, glob=False)
@@ -337,13 +340,12 @@ def read_sweep(folder: Path) -> FinishedSweep:
     return FinishedSweep(document, results, folds)
 
 
-def write_draws(out: Path, folds: Sequence[Folds], split: Split, incomplete: bytes | None) -> None:
-    """Write the folds of every repeat, the split, and the list of incomplete cases if there are any."""
-    for repeat, item in enumerate(folds):
-        write_file(out / repeat_name(repeat, FOLDS_FILE), item.table.write_csv().encode())
-    write_file(out / SPLIT, split.as_csv())
-    if incomplete is not None:
-        write_file(out / INCOMPLETE, incomplete)
+def draw_files(folds: Sequence[Folds], split: Split, incomplete: bytes | None) -> dict[str, bytes]:
+    """Return the folds of every repeat, the split, and the incomplete cases if there are any, by name."""
+    tables = (item.table.write_csv().encode() for item in folds)
+    files = {repeat_name(repeat, FOLDS_FILE): table for repeat, table in enumerate(tables)}
+    listed = {} if incomplete is None else {INCOMPLETE: incomplete}
+    return files | {SPLIT: split.as_csv()} | listed
 
 
 def read_draws(out: Path, work: Preparation, earlier: SweepIdentity) -> Preparation:
@@ -390,23 +392,32 @@ def table_files(
 
 
 class ScoreFiles:
-    """The scores inside a sweep folder: one file per bank, repeat and fold."""
+    """The scores inside a sweep folder: one file per bank, repeat and fold, bound to them and the cache."""
 
     def __init__(self, out: Path, work: Preparation) -> None:
         self.folder = out / _SCORES
         self.work = work
+        self._identity = work.identity.as_document()
 
     def missing(self, bank: Bank, repeat: int) -> list[int]:
-        """Return the folds that have no scores yet."""
-        return [fold for fold in range(FOLDS) if not self._file(bank, repeat, fold).exists()]
+        """Return the folds that have no scores yet, or whose file is not as it was written."""
+        return [fold for fold in range(FOLDS) if self._content(bank, repeat, fold) is None]
 
     def keep(self, bank: Bank, repeat: int, fold: int, scores: NDArray[np.float64]) -> None:
         """Write the scores of one fold; they are on the disk when this returns."""
-        write_file(self._file(bank, repeat, fold), save({"scores": np.ascontiguousarray(scores)}))
+        content = save({"scores": np.ascontiguousarray(scores)})
+        identity = self._identity, bank.name, repeat, fold
+        write_file(self._file(bank, repeat, fold), bind_bytes(content, *identity))
 
     def read(self, bank: Bank, repeat: int) -> list[FoldScores]:
         """Read the scores of all folds."""
         return [self._read(bank, repeat, fold) for fold in range(FOLDS)]
+
+    def digests(self, banks: Iterable[Bank]) -> dict[str, str]:
+        """Return the sha256 of each file of these banks by its name in the sweep folder."""
+        repeats = range(self.work.settings.repeats)
+        files = [self._file(bank, r, fold) for bank in banks for r in repeats for fold in range(FOLDS)]
+        return {path.relative_to(self.folder.parent).as_posix(): file_sha256(path) for path in files}
 
     def clean(self) -> None:
         """Remove files that a kill left half written."""
@@ -414,16 +425,21 @@ class ScoreFiles:
             path.unlink()
 
     def _read(self, bank: Bank, repeat: int, fold: int) -> FoldScores:
-        path = self._file(bank, repeat, fold)
-        images = self.work.images(repeat, fold, TEST)
+        content = self._content(bank, repeat, fold)
+        if content is None:
+            path = self._file(bank, repeat, fold)
+            raise InputError(
+                f"{path}: missing, changed or moved since it was written; run the same command again:"
+                " this part alone is trained again"
+            )
+        return FoldScores(self.work.images(repeat, fold, TEST), load(content)["scores"])
+
+    def _content(self, bank: Bank, repeat: int, fold: int) -> bytes | None:
         try:
-            scores = load(path.read_bytes())["scores"]
-        except Exception as error:  # safetensors has many ways to say that a file is damaged
-            raise InputError(f"{path}: damaged ({error}); {_REMOVE}") from error
-        expected = (len(bank.settings), images.size)
-        if scores.shape != expected or scores.dtype != np.float64:
-            raise InputError(f"{path}: expected scores of shape {expected}, found {scores.shape}; {_REMOVE}")
-        return FoldScores(images, scores)
+            found = self._file(bank, repeat, fold).read_bytes()
+        except FileNotFoundError:
+            return None
+        return unbind_bytes(found, self._identity, bank.name, repeat, fold)
 
     def _file(self, bank: Bank, repeat: int, fold: int) -> Path:
         return self.folder / bank.name / f"repeat-{repeat}-fold-{fold}.safetensors"

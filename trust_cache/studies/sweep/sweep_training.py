@@ -13,7 +13,7 @@ from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
 from trust_cache.base.places import absolute
 from trust_cache.cache.cache_reader import open_cache
-from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.heads.bank import score_rows
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.fold_training import FoldEpoch, train_folds
@@ -170,4 +170,4 @@ def _rows(source: ClusterSource) -> FeatureRows:
             f"{source.cache}: a worker finds another cache under this name; give a place that is the same on"
             " all machines"
         )
-    return (map_rows if source.low_memory else load_rows)(cache, threads=1)
+    return open_rows(cache, 1, low_memory=source.low_memory)

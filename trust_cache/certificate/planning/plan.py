@@ -12,7 +12,7 @@ from trust_cache.statistics.stratified_draws import SEARCH_SHARE, search_sizes
 from trust_cache.statistics.thresholds import allowed_misses, exact_share
 
 LARGEST_COHORT = 10**12
-DISMISSALS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+DISMISSALS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Plan a study before it starts, and the monitoring after it."""
