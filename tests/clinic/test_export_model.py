@@ -178,7 +178,7 @@ def test_a_target_that_was_not_met_certifies_nothing(place: Path, tmp_path: Path
         model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol="paper",
         limit=0.9, seed=seed_of_a_split(place, 0.5, met=True),
     )  # fmt: skip
-    assert "does not say which projections" in (by_paper.not_attached or "")
+    assert "is without projections" in (by_paper.not_attached or "")
     by_limit = certify_model(
         model, str(place / "new.zarr"), tmp_path / "out", targets=[0.5], attach=True, protocol=LEFT_CC,
         limit=0.0001, seed=seed_of_a_split(place, 0.5, met=True),
