@@ -130,6 +130,8 @@ class TriageResult(Result, triaging.Triage):
         dismissed = sum(row.decision == "dismiss" for row in self.rows)
         yield f"Worklist {self.out}: {len(self.rows):,} cases, {dismissed:,} dismiss"
         yield f"{self.failed:,} cases with an image that could not be scored"
+        if self.counts is not None:
+            yield f"the folder has {self.counts.sentence}"
         yield "research tool, not a medical device"
 
 
@@ -152,9 +154,10 @@ def triage(
 ) -> TriageResult:
     """Score new cases with a model and write a worklist: dismiss, audit or review.
 
-    A research tool, not a medical device. `dicoms` is a folder of DICOM files or a manifest of them. A case
-    with a failed, missing or unexpected image is never dismissed. `audit` is the share of dismissed cases
-    that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
+    A research tool, not a medical device. `dicoms` is a folder of DICOM files, of which every entry is
+    accounted for (`counts`), or a manifest of them. A case with a failed, missing or unexpected image, with
+    implausible pixels or with features unlike those of the fitting cases is never dismissed. `audit` is the
+    share of dismissed cases that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
     """
     settings = triaging.TriageSettings(
         weights=weights,
