@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache.base.errors import parse_day
-from trust_cache_cli.options import AsJson, RunArgument, Threads, Workers, command, command_group
+from trust_cache_cli.options import AsJson, Overwrite, RunArgument, Threads, Workers, command, command_group
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, warn
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def export_model(
         str | None,
         typer.Option(metavar="DATE", help="The last day (YYYY-MM-DD) on which triage applies the model."),
     ] = None,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -99,11 +100,11 @@ def export_model(
             protocol=protocol,
             key=key,
             valid_until=valid_until,
+            overwrite=overwrite,
             threads=threads,
             on_epoch=shown.show,
         )
     warn(made.warnings)
-    note_kept(out, made.kept, "another model")
     show_json(_document(made.stored)) if json else _show(made.stored)
 
 

@@ -84,6 +84,7 @@ def export_model(
     protocol: Protocol | Path | str = SCREENING,
     key: Path | str | None = None,
     valid_until: str | None = None,
+    overwrite: bool = False,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ExportResult:
@@ -112,6 +113,7 @@ def export_model(
         protocol=protocol,
         key=_path(key),
         valid_until=valid_until,
+        overwrite=overwrite,
         threads=threads,
         on_epoch=on_epoch,
     )

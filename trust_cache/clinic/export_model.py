@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown
+from trust_cache.base.files import refuse_existing
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.cache.fingerprint import imported_warning
@@ -115,7 +115,6 @@ class Export:
 
     stored: StoredModel
     warnings: tuple[str, ...]
-    kept: Path | None  # where an earlier model in its place was moved
 
 
 def export_model(
@@ -130,10 +129,11 @@ def export_model(
     protocol: Protocol | Path | str = SCREENING,
     key: Path | None = None,
     valid_until: str | None = None,
+    overwrite: bool = False,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
-    """Write the model folder of a run's configuration.
+    """Write the model folder of a run's configuration; one that exists is refused without `overwrite`.
 
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
@@ -143,7 +143,7 @@ def export_model(
     """
     exact_share(target)
     wanted = find_protocol(protocol)
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     _keep_apart(key, out)
     threads = count_threads(threads)
     folder = RunFolder(run)
@@ -162,8 +162,8 @@ def export_model(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
         )
     model = _made_model(folder, configuration, ready, trained_on, opened, valid_until)
-    kept = write_model(model, out)
-    return Export(read_model(out), (*_model_warnings(model, out), *ready.warnings), kept)
+    write_model(model, out, keep=False)
+    return Export(read_model(out), (*_model_warnings(model, out), *ready.warnings))
 
 
 def _made_model(

@@ -171,9 +171,9 @@ class StoredModel:
     sha256: str
 
 
-def write_model(model: Model, out: Path) -> Path | None:
-    """Write the model folder; return where an earlier model in its place was kept, if there was one."""
-    return write_folder(out, render_model(model), own=OWN)
+def write_model(model: Model, out: Path, *, keep: bool = True) -> Path | None:
+    """Write the model folder; return where an earlier model in its place went, if it is to be kept."""
+    return write_folder(out, render_model(model), own=OWN, keep=keep)
 
 
 def render_model(model: Model) -> dict[str, bytes]:
