@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache.base.errors import parse_day
-from trust_cache_cli.options import AsJson, RunArgument, Threads, Workers, command, command_group
+from trust_cache_cli.options import AsJson, Overwrite, RunArgument, Threads, Workers, command, command_group
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, warn
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def export_model(
         str | None,
         typer.Option(metavar="DATE", help="The last day (YYYY-MM-DD) on which triage applies the model."),
     ] = None,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -99,11 +100,11 @@ def export_model(
             protocol=protocol,
             key=key,
             valid_until=valid_until,
+            overwrite=overwrite,
             threads=threads,
             on_epoch=shown.show,
         )
     warn(made.warnings)
-    note_kept(out, made.kept, "another model")
     show_json(_document(made.stored)) if json else _show(made.stored)
 
 
@@ -319,7 +320,7 @@ def triage(
     dicoms: Annotated[
         Path,
         typer.Argument(
-            help="A folder of DICOM files, grouped by StudyInstanceUID, laterality and ViewPosition;"
+            help="A folder of DICOM files, grouped by StudyInstanceUID; every entry is accounted for;"
             " or a manifest of them (.csv) with case_id, laterality, projection, path."
         ),
     ],
@@ -336,8 +337,9 @@ def triage(
 ) -> None:
     """Score new cases with a model and write a worklist: dismiss, audit or review.
 
-    **A research tool, not a medical device.** A case with any failed, missing or unexpected image is never
-    dismissed; the column reason explains it. Without a certificate every case is review, unless
+    **A research tool, not a medical device.** A case with any failed, missing or unexpected image, with
+    implausible pixels or with features unlike those of the fitting cases is never dismissed; the column
+    reason names the check and what to do. Without a certificate every case is review, unless
     --uncertified. With --audit, a random share of the dismissed cases is to be read anyway. The scores are
     added to the model's history, and a warning says when they drift away from those of the evaluation. An
     encoder or preprocessing that differs from the model's, and a model folder with any changed byte, are
@@ -369,6 +371,7 @@ def _triage_document(done: "Triage") -> dict[str, object]:
     return {
         "worklist": str(done.out),
         **_counts(done),
+        "folder": None if done.counts is None else asdict(done.counts),
         "drift": asdict(done.drift),
         "warnings": list(done.warnings),
         "rows": [asdict(row) for row in done.rows],
@@ -392,6 +395,8 @@ def _show_triage(done: "Triage") -> None:
         + (f" {counts['audited']:,} audit (read them too)," if counts["audited"] else "")
         + f" {counts['cases'] - counts['dismissed'] - counts['audited']:,} review.",
     )
+    if done.counts is not None:
+        say(f"The folder has {done.counts.sentence}.")
     if counts["incomplete"]:
         say(
             f"{counts['incomplete']:,} are incomplete and therefore review ({counts['failed']:,} with an"

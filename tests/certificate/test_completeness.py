@@ -141,7 +141,8 @@ def test_screening_needs_every_projection_and_no_warning(scores: MakeScores) -> 
         result.cohort.case_ids[case]: "; ".join(texts) for case, texts in result.cohort.problems[0].items()
     }
     assert set(problems) == {"00001", "00002", "00003", "00004"}
-    assert "missing projection L-CC; missing projection R-CC" in problems["00001"]
+    for name in ("L-CC", "R-CC"):
+        assert f"missing projection {name}." in problems["00001"]
     assert "unexpected projection L-LM: image 00002_0" in problems["00002"]
     assert "unknown projection ?-CC" in problems["00003"]
     assert "image 00004_2: odd edge" in problems["00004"]

@@ -141,11 +141,13 @@ def test_seeds_tried_before_a_certificate_was_attached_are_in_the_model(run: Run
 
 def test_a_certified_model_says_its_bound(run: Run, workplace: Path) -> None:
     words = ["export-model", "external", "--configuration", "ce", "--out", "m", "--json"]
-    found = [json.loads(run(*words, "--target", target).out) for target in TARGETS]
+    found = [json.loads(run(*words, "--target", target, "--overwrite").out) for target in TARGETS]
     for document in found:
         assert document["certified"] is (document["bound"] is not None)
         assert document["origin"] == "external"
-    assert (workplace / "m.1").is_dir()  # another target is another model: the first is kept
+    done = run(*words)
+    assert (done.code, "m: exists already" in done.err) == (2, True)
+    assert not (workplace / "m.1").exists()
 
 
 def test_monitor_says_it_in_words_and_remembers(run: Run, workplace: Path) -> None:

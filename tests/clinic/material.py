@@ -18,10 +18,12 @@ from trust_cache.clinic.model_scoring import TrainedOn
 from trust_cache.clinic.worklist import WorklistRow
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.protocol import SCREENING, Protocol
+from trust_cache.statistics.feature_gate import FeatureGate
 from trust_cache.studies.image_sketches import NUMBERS, ImageSketches
 
 TAU = 0.3
-LEFT_CC = Protocol(name="left CC", projections=("L-CC",))  # what every case of `two_halves` fulfils
+# What every case of `two_halves` fulfils.
+LEFT_CC = Protocol(name="left CC", projections=("L-CC",), review_warnings=True, feature_tail=1e-12)
 
 
 def two_halves(seed: int = 0) -> list[tuple[pl.DataFrame, NDArray[np.float16]]]:
@@ -66,6 +68,12 @@ def a_certificate(tau: float | None = TAU, **changes: Any) -> Certificate:
     return structs.replace(certificate, **changes)
 
 
+def open_gate(dim: int) -> FeatureGate:
+    """A feature gate that lets every image pass."""
+    zeros, ones = np.zeros(dim, dtype=np.float32), np.ones(dim, dtype=np.float32)
+    return FeatureGate(zeros, ones, np.eye(1, dim, dtype=np.float32), ones[:1], 1.0, 1e9, 1.0)
+
+
 def a_training_set(dim: int) -> TrainedOn:
     codes = np.arange(1, 3 * NUMBERS + 1, dtype=np.int16).reshape(NUMBERS, 3).T.copy()
     sketches = ImageSketches(np.zeros(dim, dtype=np.float32), 1.0, 0.1, codes)
@@ -79,6 +87,7 @@ def a_model(
     head: HeadParameters | None = None,
     fingerprint: Fingerprint = FINGERPRINT,
     trained_on: TrainedOn | None = None,
+    gate: FeatureGate | None = None,
     **certificate: Any,
 ) -> Model:
     return Model(
@@ -90,6 +99,7 @@ def a_model(
         protocol=SCREENING,
         reference=np.linspace(0.01, 0.99, 99),
         trained_on=trained_on or a_training_set(6 if head is None else head.dim),
+        gate=gate or open_gate(6 if head is None else head.dim),
         made_from={"run": "run", "seed": 0},
         certificate=a_certificate(tau=tau, **certificate) if certified else None,
     )

@@ -97,7 +97,7 @@ def test_a_protocol_without_projections_certifies_no_model(external: Path, tmp_p
     )
     assert not made.stored.model.certified
     assert made.stored.model.protocol.name == "screening"
-    assert any("the protocol paper does not say which projections" in text for text in made.warnings)
+    assert any("the protocol paper is without projections" in text for text in made.warnings)
 
 
 def test_another_certified_folder(external: Path, tmp_path: Path) -> None:

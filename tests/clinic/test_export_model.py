@@ -26,6 +26,7 @@ from trust_cache.clinic.model_folder import read_model, write_model
 from trust_cache.clinic.model_scoring import TrainedOn, digest_of, score_cache
 from trust_cache.heads.bank import to_torch
 from trust_cache.heads.fit import fit_heads
+from trust_cache.heads.fold_training import gate_tails
 from trust_cache.heads.head_settings import presets
 
 CHOSEN = {name: presets()[name] for name in ("ce", "closed-loop")}
@@ -111,8 +112,12 @@ def test_training_cases_are_refused_whatever_their_ids(place: Path, tmp_path: Pa
 def seed_of_a_split(place: Path, target: float, *, met: bool) -> int:
     """The first seed whose split of the new cases meets the target on evaluation, or misses it."""
     model, cache = read_model(place / "model").model, open_cache(place / "new.zarr")
-    scored = score_cache(cache, load_rows(cache), model.head)
-    scores = check_scores(scores_table(cache, scored, model.configuration))
+    rows = load_rows(cache)
+    scored, tails = (
+        score_cache(cache, rows, model.head),
+        gate_tails(model.gate, rows, np.arange(cache.images)),
+    )
+    scores = check_scores(scores_table(cache, scored, model.configuration, tails))
     terms = {"protocol": LEFT_CC, "limit": 0.9}
     return next(
         seed
@@ -173,7 +178,7 @@ def test_a_target_that_was_not_met_certifies_nothing(place: Path, tmp_path: Path
         model, str(place / "new.zarr"), tmp_path / "paper", targets=[0.5], attach=True, protocol="paper",
         limit=0.9, seed=seed_of_a_split(place, 0.5, met=True),
     )  # fmt: skip
-    assert "does not say which projections" in (by_paper.not_attached or "")
+    assert "is without projections" in (by_paper.not_attached or "")
     by_limit = certify_model(
         model, str(place / "new.zarr"), tmp_path / "limit", targets=[0.5], attach=True, protocol=LEFT_CC,
         limit=0.0001, seed=seed_of_a_split(place, 0.5, met=True),

@@ -1,13 +1,16 @@
 """The same examinations by way of extract and certify, and by way of triage: the same are dismissed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec import structs
 
-from tests.clinic.dicom_files import PROJECTIONS, content, tags_of
+from tests.clinic.dicom_files import ENCODING, PROJECTIONS, content, tags_of
 from tests.clinic.triage_material import SETTINGS, place_model, tiny_head, tiny_model
+from tests.images.alterations import ALTERATIONS
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extract import extract
 from trust_cache.cache.feature_rows import load_rows
@@ -16,15 +19,31 @@ from trust_cache.certificate.score_table import check_scores
 from trust_cache.clinic.certify_model import scores_table
 from trust_cache.clinic.model_scoring import score_cache
 from trust_cache.clinic.triage import TriageSettings, triage
+from trust_cache.heads.fold_training import gate_tails
 from trust_cache.images.preprocess import preprocess
-from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS
+from trust_cache.manifest.protocol import SCREENING
+from trust_cache.statistics.feature_gate import fit_gate
+from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom
+from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS, Tags, file_bytes, make_dataset, stored_pixels
 
 CASES = 320
+HEADERS: dict[str, dict[str, object]] = {
+    "header of another side": {"laterality": "L"},
+    "header of another projection": {"view_position": "MLO"},
+    "another patient": {"patient_id": "somebody else"},
+    "another study": {"further": (("StudyInstanceUID", "1.2.3"),)},
+    "raw": {"further": (("PresentationIntentType", "FOR PROCESSING"),)},
+    "knee": {"further": (("BodyPartExamined", "KNEE"),)},
+}
+PIXELS = ("excess pixel data", "padding over the brightest", "mirrored", "chest wall third black")
 # Every sixth case is damaged, in these ways by turns; the last two are allowed by the protocol.
 WAYS = (
-    *BROKEN_KINDS, "no path", "no row", "unknown projection", "unexpected projection",
-    "header of another side", "two of one projection", "small letters",
+    *BROKEN_KINDS, "no path", "no row", "unknown projection", "unexpected projection", *HEADERS, *PIXELS,
+    "picture of another case", "two of one projection", "small letters",
 )  # fmt: skip
+# A limit at which the feature gate stops some of the whole cases.
+STRICT = structs.replace(SCREENING, name="strict", feature_tail=0.02)
+SHOWN_TWICE = 20  # a whole case, of which others show a picture
 ALLOWED = ("two of one projection", "small letters")
 
 
@@ -52,9 +71,11 @@ def _write(folder: Path, case: int, projection: str, way: str | None, more: str 
     path = folder / f"{case:04d}" / f"{projection}{more}.dcm"
     path.parent.mkdir(exist_ok=True)
     tags = tags_of(str(case), projection, more or "1")
-    if way == "header of another side":
-        tags = tags_of(str(case), projection, laterality="L")
-    found = content(case, projection, tags=tags, broken=way if way in BROKEN_KINDS else None)
+    tags = replace(tags, **HEADERS.get(way or "", {}))  # type: ignore[arg-type]
+    shown = SHOWN_TWICE if way == "picture of another case" else case + 4000 * bool(more)
+    found = content(shown, projection, tags=tags, broken=way if way in BROKEN_KINDS else None)
+    if way in PIXELS:
+        found = _altered(case, projection, tags, way)
     if found is not None:
         path.write_bytes(found)
     row = {
@@ -73,6 +94,13 @@ def _write(folder: Path, case: int, projection: str, way: str | None, more: str 
     return row | changes.get(way or "", {})
 
 
+def _altered(case: int, projection: str, tags: Tags, way: str) -> bytes:
+    settings = PhantomSettings(250, 200, laterality=projection[0], projection=projection[2:])
+    dataset = make_dataset(stored_pixels(draw_phantom(settings, case), ENCODING), ENCODING, tags)
+    ALTERATIONS[way](dataset)
+    return file_bytes(dataset, "explicit")
+
+
 @pytest.mark.slow
 def test_certify_and_triage_dismiss_the_same_cases(tmp_path: Path) -> None:
     ways = write_examinations(tmp_path)
@@ -80,16 +108,28 @@ def test_certify_and_triage_dismiss_the_same_cases(tmp_path: Path) -> None:
     assert done.failures
     extract(tmp_path / "png" / "manifest.csv", tmp_path / "cache.zarr", SETTINGS)
     cache = open_cache(tmp_path / "cache.zarr")
-    scored = score_cache(cache, load_rows(cache), tiny_head())
-    scores = check_scores(scores_table(cache, scored, "closed-loop"))
-    certification = certify(scores, protocol="screening", targets=[0.5])
+    rows = load_rows(cache)
+    scored = score_cache(cache, rows, tiny_head())
+    whole = np.flatnonzero([name[:4] not in ways for name in cache.manifest["image_id"]])
+    gate = fit_gate(rows.gather_clean(whole[::2]), rows.gather_clean(whole[1::2]))
+    tails = gate_tails(gate, rows, np.arange(cache.images))
+    scores = check_scores(scores_table(cache, scored, "closed-loop", tails))
+    certification = certify(scores, protocol=STRICT, targets=[0.5])
+    assert any("feature-gate" in text for text in certification.warnings)
     cohort = certification.cohort
     stopped = {way for name, way in ways.items() if np.isnan(cohort.scores[0][int(name)])}
     assert stopped == set(WAYS) - set(ALLOWED)
-    assert int(np.count_nonzero(~cohort.complete(0))) == sum(way not in ALLOWED for way in ways.values())
+    incomplete = set(np.flatnonzero(~cohort.complete(0)).tolist())
+    others = incomplete - {int(name) for name, way in ways.items() if way not in ALLOWED}
+    assert SHOWN_TWICE in others
+    assert 1 < len(others) < CASES / 5  # what the feature gate costs at this limit
     tau = certification.points[0].tau
     assert tau is not None
-    model = place_model(tmp_path / "model", tiny_model(tmp_path / "cache.zarr", tau))
+    tiny = tiny_model(tmp_path / "cache.zarr", tau)
+    assert tiny.certificate is not None
+    certificate = structs.replace(tiny.certificate, protocol=STRICT)
+    made = replace(tiny, gate=gate, protocol=STRICT, certificate=certificate)
+    model = place_model(tmp_path / "model", made)
     listed = triage(tmp_path / "manifest.csv", model, tmp_path / "worklist.csv", TriageSettings(workers=2))
     by_triage = {row.case_id for row in listed.rows if row.decision == "dismiss"}
     by_certify = set(cohort.case_ids.filter(pl.Series(cohort.scores[0] < tau)))

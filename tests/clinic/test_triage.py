@@ -86,7 +86,7 @@ def test_each_broken_case_says_why(clinic: Clinic, case: int, kind: str) -> None
         "copied file": "the same SOPInstanceUID",
         "another patient": "different patients",
         "wrong side": "away from the chest wall",
-        "stray beside it": "unassignable file in the same folder",
+        "stray beside it": "unassignable entry in the same folder",
     }
     assert not row.complete
     assert words.get(kind, "R-CC") in str(row.reason)

@@ -13,7 +13,11 @@ from trust_cache.manifest.datasets.dataset import describe_dataset
 DOCS = Path(__file__).parents[2] / "docs"
 REPRODUCING = (DOCS / "reproducing.md").read_text(encoding="utf-8")
 PAGES = sorted(DOCS.rglob("*.md"))
-MADE = {"settings.md", "commands.md"}  # when the site is built; `mkdocs build --strict` checks these links
+MADE = {
+    "security.md",
+    "settings.md",
+    "commands.md",
+}  # when the site is built; `mkdocs build --strict` checks these links
 
 
 def command_lines(page: Path) -> list[str]:

@@ -102,7 +102,9 @@ def test_options_on_the_pages_exist(run: Run) -> None:  # noqa: F811
         "external",
         "rivals",
     )
-    shown = " ".join(run(name, "--help").out for name in (*commands_named, "report", "triage", "monitor"))
+    shown = " ".join(
+        run(name, "--help").out for name in (*commands_named, "report", "export-model", "triage", "monitor")
+    )
     for page in GUIDES.glob("*.md"):
         for option in set(re.findall(r"`--([a-z-]+)", page.read_text(encoding="utf-8"))):
             assert f"--{option}" in shown, (page.name, option)

@@ -84,6 +84,7 @@ def export_model(
     protocol: Protocol | Path | str = SCREENING,
     key: Path | str | None = None,
     valid_until: str | None = None,
+    overwrite: bool = False,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ExportResult:
@@ -112,6 +113,7 @@ def export_model(
         protocol=protocol,
         key=_path(key),
         valid_until=valid_until,
+        overwrite=overwrite,
         threads=threads,
         on_epoch=on_epoch,
     )
@@ -130,6 +132,8 @@ class TriageResult(Result, triaging.Triage):
         dismissed = sum(row.decision == "dismiss" for row in self.rows)
         yield f"Worklist {self.out}: {len(self.rows):,} cases, {dismissed:,} dismiss"
         yield f"{self.failed:,} cases with an image that could not be scored"
+        if self.counts is not None:
+            yield f"the folder has {self.counts.sentence}"
         yield "research tool, not a medical device"
 
 
@@ -152,9 +156,10 @@ def triage(
 ) -> TriageResult:
     """Score new cases with a model and write a worklist: dismiss, audit or review.
 
-    A research tool, not a medical device. `dicoms` is a folder of DICOM files or a manifest of them. A case
-    with a failed, missing or unexpected image is never dismissed. `audit` is the share of dismissed cases
-    that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
+    A research tool, not a medical device. `dicoms` is a folder of DICOM files, of which every entry is
+    accounted for (`counts`), or a manifest of them. A case with a failed, missing or unexpected image, with
+    implausible pixels or with features unlike those of the fitting cases is never dismissed. `audit` is the
+    share of dismissed cases that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
     """
     settings = triaging.TriageSettings(
         weights=weights,

@@ -48,6 +48,13 @@ class FeatureRows:
         memory = (ctypes.c_uint16 * self.dim).from_address(int(self.addresses[image]))
         return np.ctypeslib.as_array(memory).view(np.float16)
 
+    def gather_clean(self, images: NDArray[np.int64]) -> NDArray[np.float16]:
+        """Return a copy of the clean views [image, dim] of these images."""
+        found = np.empty((len(images), self.dim), dtype=np.float16)
+        for row, image in enumerate(images.tolist()):
+            found[row] = self.clean(image)
+        return found
+
 
 def rows_of_array(features: NDArray[np.float16], present: NDArray[np.bool_] | None = None) -> FeatureRows:
     """Return the rows of a C-contiguous float16 array [image, view, dim] without copying it.

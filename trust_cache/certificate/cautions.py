@@ -1,19 +1,24 @@
 """Warnings about the input of a certification, and the limits of any certificate."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Scores, knows_warnings, repeated_projections
+from trust_cache.certificate.score_table import Cohort, Scores, repeated_projections, unknown_columns
 from trust_cache.manifest.case_groups import CONFLICTING, Grouping
+from trust_cache.manifest.cases import FEATURE_TAIL, WARNING
+from trust_cache.manifest.picture_checks import check_of
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.rules import RULES
 from trust_cache.statistics.thresholds import allowed_misses
 
 _FEW_POSITIVES = 30
 _MANY_GROUPS = 20
+_WRITERS = {WARNING: "preprocess", FEATURE_TAIL: "fit-heads"}
+_STOPPED_BY = {WARNING: "a warning about a picture", FEATURE_TAIL: "the feature gate"}
 _CHANCE = 0.5  # the AUROC of a score that says nothing
 
 _EXACTNESS = {
@@ -110,7 +115,8 @@ def certification_warnings(
     """Return all warnings about the input and the outcome of a certification."""
     found = points[0].search_positives - points[0].search_incomplete_positives
     warnings = score_warnings(cohort) + (resolution_warnings(targets, found) if found else [])
-    warnings += incomplete_warnings(cohort) + reversed_warnings(points) + limit_warnings(points)
+    warnings += incomplete_warnings(cohort) + stopped_warnings(cohort)
+    warnings += reversed_warnings(points) + limit_warnings(points)
     warnings += status_warnings(points)
     warnings += group_warnings(groupings)
     if not any(point.met for point in points):
@@ -154,6 +160,32 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in warnings.items()]
 
 
+def stopped_warnings(cohort: Cohort) -> list[str]:
+    """Say how many cases each check of pictures, headers and features stops, and how many of them alone."""
+    if not cohort.problems:
+        return []
+    stopped, alone = Counter[str](), Counter[str]()
+    for texts in cohort.problems[0].values():
+        names = {_check_in(text) for text in texts}
+        checks = {name for name in names if name is not None}
+        stopped.update(checks)
+        alone.update(checks if len(names) == 1 else ())
+    if not stopped:
+        return []
+    listed = ", ".join(f"{name} {count:,} ({alone[name]:,} alone)" for name, count in stopped.most_common())
+    share = sum(alone.values()) / cohort.cases
+    return [
+        f"cases that checks of pictures, headers and features stop: {listed}; with a single such check as the"
+        f" only reason {share:.2%} of all cases"
+    ]
+
+
+def _check_in(problem: str) -> str | None:
+    """Return the check that a problem of a case comes from: `image NAME: CHECK: ...`."""
+    parts = problem.split(": ")
+    return next((name for name in parts[1:] if check_of(f"{name}:") == name), None)
+
+
 def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
     """Name repeated projections, which are allowed; warn if nothing is known about warnings it asks for."""
     warnings = []
@@ -162,12 +194,12 @@ def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
             f"protocol {protocol.name}: {len(repeats):,} cases have several images of a projection (the"
             f" first: {repeats[0]}); the highest score counts"
         )
-    if protocol.review_warnings and not knows_warnings(scores):
-        warnings.append(
-            f"protocol {protocol.name}: there is no column `warning` (`preprocess` writes one): no case was"
-            " stopped by a warning about a picture, as `triage` would"
-        )
-    return warnings
+    asked = {WARNING: protocol.review_warnings, FEATURE_TAIL: protocol.feature_tail > 0}
+    return warnings + [
+        f"protocol {protocol.name}: there is no column `{name}` (`{_WRITERS[name]}` writes one): no case"
+        f" was stopped by {_STOPPED_BY[name]}, as `triage` would"
+        for name in unknown_columns(scores, [name for name, on in asked.items() if on])
+    ]
 
 
 def limit_warnings(points: Sequence[Point]) -> list[str]:

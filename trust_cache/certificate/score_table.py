@@ -19,13 +19,22 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.table_files import as_ids, as_labels, id_warnings, read_table_file, take_columns
 from trust_cache.heads.run_folder import RECORD, SCORES, RunFolder
 from trust_cache.manifest.case_groups import Grouping, find_groups, parse_groups
-from trust_cache.manifest.cases import CASE_LABEL, PATIENT, WARNING, Cases, find_cases, find_problems, texts
+from trust_cache.manifest.cases import (
+    CASE_LABEL,
+    FEATURE_TAIL,
+    PATIENT,
+    WARNING,
+    Cases,
+    find_cases,
+    find_problems,
+    texts,
+)
 from trust_cache.manifest.protocol import PAPER, Protocol
 
 REQUIRED = ("case_id", "label", "score")
 IDENTITY = ("configuration", "case_id", "image_id", "label", "score")
 _OF_CASES = (PATIENT, CASE_LABEL)  # further columns that a certificate depends on, where there are any
-_OF_PICTURES = ("laterality", "projection", WARNING)  # that a protocol with projections needs
+_OF_PICTURES = ("laterality", "projection", WARNING, FEATURE_TAIL)  # that a protocol with projections needs
 _FURTHER = ("configuration", "image_id", "fold", CASE_LABEL, *_OF_PICTURES)  # found whatever their capitals
 
 _NUMBER = "\0label"  # the column of labels as numbers
@@ -231,7 +240,7 @@ def _first(wrong: pl.DataFrame, message: str) -> Iterator[str]:
 
 def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
     """Aggregate images to cases; all configurations must score the same cases."""
-    if protocol.projections:
+    if protocol.examines_pictures:
         scores = replace(scores, table=_with_pictures(scores))
     tables = scores.table.partition_by("configuration", maintain_order=True)
     try:
@@ -286,11 +295,12 @@ def repeated_projections(scores: Scores) -> list[str]:
     return counted["case_id"].unique().sort().to_list()
 
 
-def knows_warnings(scores: Scores) -> bool:
-    """Whether the scores or their manifest say which pictures had warnings."""
-    if WARNING in scores.table.columns:
-        return True
-    return scores.manifest is not None and WARNING in read_text_table(scores.manifest, ("image_id",)).columns
+def unknown_columns(scores: Scores, names: Sequence[str]) -> list[str]:
+    """Return those of these columns that neither the scores nor their manifest have."""
+    known = set(scores.table.columns)
+    if scores.manifest is not None:
+        known |= set(read_text_table(scores.manifest, ("image_id",)).columns)
+    return [name for name in names if name not in known]
 
 
 def _with_pictures(scores: Scores) -> pl.DataFrame:

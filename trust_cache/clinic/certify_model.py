@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from trust_cache.base.csv_tables import write_rows
 from trust_cache.base.documents import json_bytes, typed
@@ -29,7 +30,9 @@ from trust_cache.clinic.model_folder import (
     write_model,
 )
 from trust_cache.clinic.model_scoring import ScoredCache, read_key, score_cache
+from trust_cache.heads.fold_training import gate_tails
 from trust_cache.heads.run_folder import identify_cache
+from trust_cache.manifest.cases import FEATURE_TAIL
 from trust_cache.manifest.data_terms import terms_of
 
 SCORES, SCORED_BY = "scores.csv", "scored_by.json"
@@ -81,7 +84,8 @@ def certify_model(
     rows = open_rows(opened, views=1)
     shared = stored.model.trained_on.refuse_seen(opened, rows, secret)
     scored = score_cache(opened, rows, stored.model.head)
-    table = scores_table(opened, scored, stored.model.configuration)
+    tails = gate_tails(stored.model.gate, rows, np.arange(opened.images))
+    table = scores_table(opened, scored, stored.model.configuration, tails)
     columns = ScoreColumns(patient=terms.get("patient", COLUMNS.patient))
     scores = check_scores(table, str(out / SCORES), columns)
     certification = certify(scores, targets=wanted, advance=advance, **terms)
@@ -103,17 +107,27 @@ def certify_model(
     return _attach(stored, opened, certification, own if own in wanted else wanted[0])
 
 
-def scores_table(cache: Cache, scored: ScoredCache, configuration: str) -> pl.DataFrame:
-    """Return the scores with the columns of an external run's scores.csv and the manifest's other columns."""
-    identity = ("case_id", "image_id", "label", "configuration", "fold", "score")
+def scores_table(
+    cache: Cache, scored: ScoredCache, configuration: str, tails: NDArray[np.float64]
+) -> pl.DataFrame:
+    """Return the scores with the columns of an external run's scores.csv and the manifest's other columns.
+
+    `tails` are what the model's feature gate says about the images.
+    """
+    identity = ("case_id", "image_id", "label", "configuration", "fold", "score", FEATURE_TAIL)
     return pl.DataFrame(
         {
             "configuration": [configuration] * cache.images,
             "fold": ["external"] * cache.images,
             **{name: cache.manifest[name] for name in ("case_id", "image_id", "label")},
-            "score": [None if np.isnan(score) else repr(score) for score in scored.images.tolist()],
+            "score": _written(scored.images),
+            FEATURE_TAIL: _written(tails),
         }
     ).hstack(cache.manifest.select(pl.exclude(identity)))
+
+
+def _written(values: NDArray[np.float64]) -> list[str | None]:
+    return [None if np.isnan(value) else repr(value) for value in values.tolist()]
 
 
 def _attach(

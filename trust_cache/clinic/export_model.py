@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.errors import InputError
-from trust_cache.base.files import refuse_unknown
+from trust_cache.base.files import refuse_existing
 from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.cache.fingerprint import imported_warning
@@ -35,16 +36,19 @@ from trust_cache.clinic.model_folder import (
 )
 from trust_cache.clinic.model_scoring import TrainedOn, read_key, score_cache
 from trust_cache.heads.bank import HeadParameters
-from trust_cache.heads.fold_training import fold_job
+from trust_cache.heads.fold_training import fold_gate, fold_job, gate_tails
 from trust_cache.heads.folds import CALIBRATE
-from trust_cache.heads.run_folder import RunFolder
+from trust_cache.heads.run_folder import FOLDS_FILE, RunFolder
 from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
 from trust_cache.heads.training_data import FitSettings, prepare_final
+from trust_cache.manifest.cases import FEATURE_TAIL
 from trust_cache.manifest.data_terms import DataTerms, sharing_warnings, terms_of
 from trust_cache.manifest.protocol import SCREENING, Protocol, find_protocol
+from trust_cache.statistics.feature_gate import FeatureGate
 from trust_cache.statistics.thresholds import exact_share, select_threshold
 
 SAME_TO = 1e-5  # rounding on other processors changes a score by far less
+_SAME_TAIL = 0.02  # of a share with four digits, far out in the tail
 _NO_THRESHOLD = "no calibration case is positive, so there is no threshold: triage dismisses nothing"
 
 
@@ -57,6 +61,7 @@ class ReadyHead:
     protocol: Protocol
     reference: NDArray[np.float64]
     warnings: tuple[str, ...]
+    gate: FeatureGate
     certificate: Certificate | None = None
     evaluation_terms: tuple[DataTerms, ...] = ()
     subgroups: tuple[SubgroupRow, ...] = ()
@@ -100,7 +105,8 @@ def refit(
     tau = select_threshold(scores, labels, target) if positives else None
     warnings = work.warnings if positives else (*work.warnings, _NO_THRESHOLD)
     threshold = ModelThreshold(tau, target, chosen_by)
-    return ReadyHead(head, threshold, protocol, np.sort(scores), tuple(warnings))
+    gate = fold_gate(work, rows, 0, 0)
+    return ReadyHead(head, threshold, protocol, np.sort(scores), tuple(warnings), gate)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,6 @@ class Export:
 
     stored: StoredModel
     warnings: tuple[str, ...]
-    kept: Path | None  # where an earlier model in its place was moved
 
 
 def export_model(
@@ -124,10 +129,11 @@ def export_model(
     protocol: Protocol | Path | str = SCREENING,
     key: Path | None = None,
     valid_until: str | None = None,
+    overwrite: bool = False,
     threads: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Export:
-    """Write the model folder of a run's configuration.
+    """Write the model folder of a run's configuration; one that exists is refused without `overwrite`.
 
     From `fit-heads`: one head refit on the whole cache, not certified. From `external`: the run's head, with
     the certificate at `target` in `certified` (default: the certified folder inside the run). The certificate
@@ -137,7 +143,7 @@ def export_model(
     """
     exact_share(target)
     wanted = find_protocol(protocol)
-    refuse_unknown(out, own=OWN)
+    refuse_existing(out, own=OWN, overwrite=overwrite)
     _keep_apart(key, out)
     threads = count_threads(threads)
     folder = RunFolder(run)
@@ -146,32 +152,45 @@ def export_model(
     rows = open_rows(opened)
     secret = None if key is None else read_key(key, create=True)
     trained_on = TrainedOn.from_cache(opened, rows, secret)
-    if external := folder.record.test is not None:
-        ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret)
+    if folder.record.test is not None:
+        gate = _external_gate(folder, opened, rows)
+        ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret, gate)
         if ready.certificate is None:
             ready = replace(ready, protocol=wanted)
     else:
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
         )
-    terms = {"training": terms_of(opened.manifest), "evaluation": ready.evaluation_terms}
-    model = Model(
+    model = _made_model(folder, configuration, ready, trained_on, opened, valid_until)
+    write_model(model, out, keep=False)
+    return Export(read_model(out), (*_model_warnings(model, out), *ready.warnings))
+
+
+def _made_model(
+    folder: RunFolder,
+    configuration: str,
+    ready: ReadyHead,
+    trained_on: TrainedOn,
+    cache: Cache,
+    valid_until: str | None,
+) -> Model:
+    terms = {"training": terms_of(cache.manifest), "evaluation": ready.evaluation_terms}
+    return Model(
         configuration=configuration,
-        origin="external" if external else "refit",
+        origin="refit" if folder.record.test is None else "external",
         fingerprint=folder.record.fingerprint,
         head=ready.head,
         threshold=ready.threshold,
         protocol=ready.protocol,
         reference=ready.reference,
         trained_on=trained_on,
+        gate=ready.gate,
         made_from=_made_from(folder, configuration),
         certificate=ready.certificate,
         valid_until=valid_until,
         terms={part: found for part, found in terms.items() if found},
         subgroups=ready.subgroups,
     )
-    kept = write_model(model, out)
-    return Export(read_model(out), (*_model_warnings(model, out), *ready.warnings), kept)
 
 
 def _model_warnings(model: Model, out: Path) -> list[str]:
@@ -192,6 +211,7 @@ def _external(
     certified: Path | None,
     trained_on: TrainedOn,
     key: bytes | None,
+    gate: FeatureGate,
 ) -> ReadyHead:
     folder = certified if certified is not None else run.path / "certified"
     path = find_certificate(folder, configuration, target)
@@ -205,6 +225,7 @@ def _external(
     rows = open_rows(cache, views=1)
     scored = score_cache(cache, rows, head)
     _require_same_scores(run, configuration, cache, scored.images)
+    _require_same_tails(run, cache, gate_tails(gate, rows, np.arange(cache.images)))
     cohort = build_cohort(read_scores(run.path), certificate.protocol)
     split, _ = read_split(folder / SPLIT, cohort, certificate.seed)
     warnings = trained_on.refuse_seen(cache, rows, key)
@@ -223,10 +244,33 @@ def _external(
         protocol=certificate.protocol,
         reference=reference,
         warnings=warnings,
+        gate=gate,
         certificate=certificate if problem is None else None,
         evaluation_terms=terms_of(cache.manifest),
         subgroups=read_subgroups(folder, configuration, target) if problem is None else (),
     )
+
+
+def _external_gate(run: RunFolder, cache: Cache, rows: FeatureRows) -> FeatureGate:
+    """Fit the feature gate of an external run again, on the same fold."""
+    record = run.record
+    configurations = dict(record.configurations)
+    settings = FitSettings(configurations, record.training.settings, record.seed, 1, record.views)
+    return fold_gate(prepare_final(cache, settings, run.path / FOLDS_FILE), rows, 0, 0)
+
+
+def _require_same_tails(run: RunFolder, cache: Cache, tails: NDArray[np.float64]) -> None:
+    """Refuse a run whose feature gate is another: the certificate would be of other cases."""
+    file = run.manifest_file
+    stated = None if file is None else read_text_table(file, ("image_id", FEATURE_TAIL))
+    if stated is None or stated["image_id"].to_list() != cache.manifest["image_id"].to_list():
+        raise InputError(f"{run.path}: expected a manifest of {cache.source}, found another: make it again")
+    found = stated[FEATURE_TAIL].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    if not np.allclose(found, tails, rtol=_SAME_TAIL, equal_nan=True):
+        raise InputError(
+            f"{run.path}: its feature gate gives other values on {cache.source} than its manifest has;"
+            " the run is damaged or mixed from two runs: make it again"
+        )
 
 
 def _made_from(run: RunFolder, configuration: str) -> dict[str, object]:

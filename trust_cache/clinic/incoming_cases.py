@@ -1,45 +1,45 @@
 """Find the cases to triage in a folder of DICOM files or in a manifest, and list what is wrong with each."""
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import ItemOutcome
-from trust_cache.base.limited_workers import map_limited, problem_of
-from trust_cache.images.dicom_file import read_dataset
+from trust_cache.base.limited_workers import map_limited
+from trust_cache.clinic.folder_scan import FolderCounts, FolderEntry, count_entries, list_entries
+from trust_cache.images.dicom_file import read_header
 from trust_cache.images.image_failures import ImageError
-from trust_cache.images.picture import tagged_laterality
 from trust_cache.manifest.cases import CaseImage
+from trust_cache.manifest.dicom_headers import ImageHeader, disagreements
 from trust_cache.manifest.manifest_file import read_unlabelled
 
-ELEMENTS = (
-    "SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "PatientID", "ImageLaterality", "Laterality",
-    "ViewPosition",
-)  # fmt: skip
-_DIRECTORY = "1.2.840.10008.1.3.10"  # Media Storage Directory: DICOMDIR, a list of files
-_IMAGE_SUFFIXES = (".dcm", ".dicom", ".dic", ".ima")
-_SNIFFED = 1024  # bytes
+_UNEXPLAINED = "Remove it from the folder, or list the images in a manifest (--manifest)"
 
 
 @dataclass(frozen=True)
 class IncomingImage:
-    """One image file of a case; `problem` is what is wrong with it before it is decoded."""
+    """One image file of a case; `problem` is why it cannot be decoded."""
 
     image_id: str
     location: str
     laterality: str | None
     projection: str | None
     problem: str | None = None
+    findings: tuple[str, ...] = ()  # about its header beside those of the case's other images
 
-    def described(self, failures: Sequence[str] = (), warnings: Sequence[str] = ()) -> CaseImage:
+    def described(
+        self, failures: Sequence[str] = (), warnings: Sequence[str] = (), feature_tail: float | None = None
+    ) -> CaseImage:
         """Return it as a protocol sees it, with what was found while it was scored."""
         known = () if self.problem is None else (self.problem,)
         return CaseImage(
-            self.image_id, self.laterality, self.projection, (*known, *failures), tuple(warnings)
+            self.image_id,
+            self.laterality,
+            self.projection,
+            (*known, *failures),
+            (*self.findings, *warnings),
+            feature_tail,
         )
 
     @property
@@ -59,60 +59,81 @@ class IncomingCase:
 
 @dataclass(frozen=True)
 class IncomingCases:
-    """The cases of a folder or manifest, sorted by case_id, and the number of files that are not images."""
+    """The cases of a folder or manifest, sorted by case_id, and how the folder's entries were counted."""
 
     cases: tuple[IncomingCase, ...]
-    skipped: int = 0
+    counts: FolderCounts | None = None  # None for a manifest
 
 
-def find_incoming(source: Path, manifest: Path | None) -> IncomingCases:
+def find_incoming(source: Path, manifest: Path | None, own: Collection[Path] = ()) -> IncomingCases:
     """Return the cases of a folder, of a manifest, or of a manifest of files in a folder."""
     if manifest is not None:
         return read_case_list(manifest, source)
     if source.suffix.lower() == ".csv" and not source.is_dir():
         return read_case_list(source)
-    return scan_folder(source)
+    return scan_folder(source, own)
 
 
 def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
     """Read the cases of a manifest; relative paths start at `folder`, by default at the manifest's own.
 
-    An empty cell is a problem of its case. Only a row without a case_id is refused.
+    An empty cell is a problem of its case. Only a row without a case_id is refused. The headers of a case's
+    files must agree with each other.
     """
-    images = []
+    images: dict[str, tuple[str, IncomingImage]] = {}
     for row in read_unlabelled(manifest, folder):
         problem = "the manifest has no path" if row.location is None else row.refused
         place = "" if row.refused or row.location is None else row.location
         image = IncomingImage(row.image_id, place, row.laterality, row.projection, problem)
-        images.append((row.case_id, image))
-    return IncomingCases(tuple(_grouped(images)))
+        images[row.image_id] = (row.case_id, image)
+    readable = [name for name, (_, image) in images.items() if image.location]
+    outcomes = map_limited(_header_of, [images[name][1].location for name in readable])
+    headers = {
+        name: (images[name][0], outcome.value)
+        for name, outcome in zip(readable, outcomes, strict=True)
+        if outcome.value is not None
+    }
+    found = disagreements(headers, named=False)
+    pairs = [(case, replace(image, findings=found.get(name, ()))) for name, (case, image) in images.items()]
+    return IncomingCases(tuple(_grouped(pairs)))
 
 
-def scan_folder(folder: Path) -> IncomingCases:
+def _header_of(place: str) -> ImageHeader | None:
+    """Return the header of a file; None if it cannot be read, which decoding it says in words."""
+    try:
+        return read_header(place)
+    except ImageError:
+        return None
+
+
+def scan_folder(folder: Path, own: Collection[Path] = ()) -> IncomingCases:
     """Find the cases of a folder by StudyInstanceUID, which becomes the case_id.
 
-    A file without a StudyInstanceUID becomes a case of its own. It is also a problem of every case with files
-    in the same folder; if there is none, of the case below the nearest parent folder, if there is only one.
+    Every entry is accounted for. One that cannot be explained, or that has no StudyInstanceUID, becomes a
+    case of its own. It is also a problem of every case with files in the same folder; if there is none, of
+    the case below the nearest parent folder, if there is only one.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder of DICOM files or a manifest (.csv), found neither")
-    paths = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    outcomes = map_limited(partial(_read, folder=folder), paths)
-    found = [file for outcome in outcomes if (file := _file_of(outcome, folder))]
-    files = _with_distinct_ids(found, folder)
+    entries = list_entries(folder, own)
+    files = [_file_of(entry) for entry in entries if entry.what == "unexplained" or _is_image(entry)]
     if not files:
-        raise InputError(f"{folder}: expected DICOM files, found none among {len(paths)} files")
-    known = [file for file in files if file.case_id]
-    strays = [file for file in files if not file.case_id]
-    problems = _contradictions(known)
+        raise InputError(f"{folder}: expected DICOM files, found none among {len(entries)} files")
+    known = [file for file in files if file.header is not None and file.header.study]
+    strays = [file for file in files if file not in known]
+    known, copies = _without_raw_copies(_with_distinct_ids(known))
+    problems: dict[str, list[str]] = defaultdict(list)
     _note_strays(problems, known, strays)
-    cases = _grouped(((file.case_id, file.image) for file in known), problems)
+    found = disagreements(
+        {file.image.image_id: (file.case_id, file.header) for file in known if file.header}, named=True
+    )
+    pairs = [
+        (file.case_id, replace(file.image, findings=found.get(file.image.image_id, ()))) for file in known
+    ]
+    cases = _grouped(pairs, problems)
     cases += [IncomingCase(stray.image.image_id, (stray.image,)) for stray in strays]
-    return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), len(paths) - len(files))
+    counts = count_entries(entries, copies)
+    return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), counts)
 
 
 def _grouped(
@@ -138,96 +159,65 @@ def _grouped(
 @dataclass(frozen=True)
 class _File:
     path: Path
+    name: str  # with its suffix
     image: IncomingImage
-    case_id: str = ""  # the StudyInstanceUID
-    instance: str = ""  # the SOPInstanceUID
-    patient: str = ""  # a digest
+    header: ImageHeader | None
+
+    @property
+    def case_id(self) -> str:
+        return self.header.study if self.header else ""
 
 
-def _file_of(outcome: ItemOutcome[Path, _File | None], folder: Path) -> _File | None:
-    """Return what a worker read; a header that ended or filled its process is a problem of its file."""
-    if outcome.error is None:
-        return outcome.value
-    image = _unread(outcome.item, folder)
-    return _File(outcome.item, replace(image, problem=f"read: the header: {problem_of(outcome.error)}"))
+def _is_image(entry: FolderEntry) -> bool:
+    return entry.header is not None and entry.header.kind != "harmless"
 
 
-def _unread(path: Path, folder: Path) -> IncomingImage:
-    name = path.relative_to(folder).as_posix().removesuffix(".dcm")
-    return IncomingImage(name, str(path), laterality=None, projection=None)
+def _file_of(entry: FolderEntry) -> _File:
+    header, problem = entry.header, entry.problem
+    if header is not None and not header.study:
+        problem = f"read: the header has no valid StudyInstanceUID. {_UNEXPLAINED}"
+    elif problem is not None:
+        problem = f"{problem}. {_UNEXPLAINED}"
+    side, projection = (header.side, header.projection) if header else (None, None)
+    name = entry.name.removesuffix(".dcm")
+    place = str(entry.path) if entry.openable else ""
+    image = IncomingImage(name, place, side, projection, problem)
+    return _File(entry.path, entry.name, image, header)
 
 
-def _read(path: Path, folder: Path) -> _File | None:
-    """Read a file's header; None if it is not an image file."""
-    image = _unread(path, folder)
-    try:
-        header = read_dataset(path, ELEMENTS, pixels=False)
-        if header.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-            return None
-        values = {name: str(header.get(name) or "").strip() for name in ELEMENTS}
-        side = tagged_laterality(header)
-    except ImageError as error:
-        broken = replace(image, problem=f"{error.stage}: {error.reason}")
-        return None if _is_not_dicom(path) else _File(path, broken)
-    except MemoryError:
-        raise
-    except Exception as error:  # pydicom converts an element when it is first used
-        return _File(path, replace(image, problem=f"read: the header is damaged ({type(error).__name__})"))
-    case_id, patient = values["StudyInstanceUID"], values["PatientID"]
-    problem = None if case_id else "read: the header has no StudyInstanceUID"
-    digest = hashlib.sha256(patient.encode(errors="replace")).hexdigest() if patient else ""
-    image = replace(
-        image, laterality=side, projection=values["ViewPosition"].upper() or None, problem=problem
-    )
-    return _File(path, image, case_id, values["SOPInstanceUID"], digest)
-
-
-def _is_not_dicom(path: Path) -> bool:
-    """Return whether an unreadable file is a table, a text or a picture rather than a broken DICOM file."""
-    suffix = path.suffix.lower()
-    if suffix:
-        return suffix not in _IMAGE_SUFFIXES and not suffix[1:].isdigit()  # 1.2.840.1234 ends in .1234
-    try:
-        with path.open("rb") as file:
-            text = file.read(_SNIFFED).decode("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
-    return bool(text) and all(character.isprintable() or character.isspace() for character in text)
-
-
-def _with_distinct_ids(files: Sequence[_File], folder: Path) -> list[_File]:
+def _with_distinct_ids(files: Sequence[_File]) -> list[_File]:
     """Keep the suffix in image_ids that would otherwise be equal, such as those of `1` and `1.dcm`."""
     names = Counter(file.image.image_id for file in files)
     return [
         file
         if names[file.image.image_id] == 1
-        else replace(file, image=replace(file.image, image_id=file.path.relative_to(folder).as_posix()))
+        else replace(file, image=replace(file.image, image_id=file.name))
         for file in files
     ]
 
 
-def _contradictions(files: Sequence[_File]) -> dict[str, list[str]]:
-    """Return the problems of cases whose headers contradict each other."""
-    problems: dict[str, list[str]] = defaultdict(list)
-    patients: dict[str, set[str]] = defaultdict(set)
-    instances: dict[str, list[_File]] = defaultdict(list)
-    for file in files:
-        patients[file.case_id].add(file.patient)
-        if file.instance:
-            instances[file.instance].append(file)
-    for case_id, found in patients.items():
-        if len(found) > 1:
-            problems[case_id].append("its files name different patients")
-    for copies in instances.values():
-        if len(copies) > 1:
-            names = ", ".join(copy.image.image_id for copy in copies)
-            for case_id in {copy.case_id for copy in copies}:
-                problems[case_id].append(f"files with the same SOPInstanceUID: {names}")
-    return problems
+def _without_raw_copies(files: Sequence[_File]) -> tuple[list[_File], int]:
+    """Leave out each FOR PROCESSING image that has its FOR PRESENTATION image in the case; count them.
+
+    There may be no more of them than there are FOR PRESENTATION images of the projection: one more could be
+    of an exposure whose other image is lost.
+    """
+    key = {file.name: (file.case_id, file.image.laterality, file.image.projection) for file in files}
+    raw = Counter(key[file.name] for file in files if file.header and file.header.kind == "raw")
+    shown = Counter(key[file.name] for file in files if file.header and file.header.kind == "image")
+    kept = [
+        file
+        for file in files
+        if file.header is None
+        or file.header.kind != "raw"
+        or None in key[file.name]
+        or raw[key[file.name]] > shown[key[file.name]]
+    ]
+    return kept, len(files) - len(kept)
 
 
 def _note_strays(problems: dict[str, list[str]], known: Sequence[_File], strays: Sequence[_File]) -> None:
-    """Add each file without a StudyInstanceUID to the problems of the cases that it may belong to."""
+    """Add each entry that cannot be explained to the problems of the cases that it may belong to."""
     directly: dict[Path, set[str]] = defaultdict(set)
     below: dict[Path, set[str]] = defaultdict(set)
     for file in known:
@@ -237,4 +227,6 @@ def _note_strays(problems: dict[str, list[str]], known: Sequence[_File], strays:
     for stray in strays:
         nearest = next((below[place] for place in stray.path.parents if place in below), set())
         for case_id in sorted(directly.get(stray.path.parent) or (nearest if len(nearest) == 1 else ())):
-            problems[case_id].append(f"unassignable file in the same folder: {stray.image.image_id}")
+            problems[case_id].append(
+                f"unassignable entry in the same folder: {stray.image.image_id} ({stray.image.problem})"
+            )

@@ -26,12 +26,16 @@ from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.data_terms import DataTerms
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.confidence_sequences import MixturePrior, prior_of
+from trust_cache.statistics.feature_gate import FeatureGate
 from trust_cache.studies.image_sketches import LEAST, MOST, NUMBERS, ImageSketches
 
 SCHEMA = 1
 RECORD, CERTIFICATE, REFERENCE = "model.json", "certificate.json", "reference.csv"
-HEAD, TRAINED_ON, CARD = "head.safetensors", "trained_on.safetensors", "MODEL_CARD.md"
-OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, CERTIFICATE, CARD})
+HEAD, TRAINED_ON, GATE = "head.safetensors", "trained_on.safetensors", "gate.safetensors"
+CARD = "MODEL_CARD.md"
+OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, GATE, CERTIFICATE, CARD})
+_GATE_ARRAYS = ("centre", "scale", "basis", "variances")
+_GATE_NUMBERS = ("residual", "start", "slope")
 _PARTS = ("gamma", "beta", "weight", "bias")
 _FIX = "copy the folder again, or export the model again"
 
@@ -85,6 +89,7 @@ class Model:
     protocol: Protocol  # what a case must be to be dismissed
     reference: NDArray[np.float64] = field(repr=False)  # sorted scores of cases it was not fitted on
     trained_on: TrainedOn = field(repr=False)
+    gate: FeatureGate = field(repr=False)
     made_from: Mapping[str, Any]
     certificate: Certificate | None = None
     valid_until: str | None = None  # the last day on which triage applies it
@@ -102,7 +107,10 @@ class Model:
         if not np.all(np.isfinite(self.reference)):
             raise InputError("model: expected finite reference scores, found others")
         if not self.protocol.for_models:
-            raise InputError(f"protocol: expected one with projections, found {self.protocol.name!r}")
+            raise InputError(
+                "protocol: expected one with projections, review_warnings and feature_tail, found"
+                f" {self.protocol.name!r} without {self.protocol.lacking}"
+            )
         if self.certificate is not None:
             self._check_certificate(self.certificate)
 
@@ -148,7 +156,7 @@ def certificate_problem(certificate: Certificate) -> str | None:
         return certificate.explained
     if not certificate.protocol.for_models:
         return (
-            f"the protocol {certificate.protocol.name} does not say which projections a case must have;"
+            f"the protocol {certificate.protocol.name} is without {certificate.protocol.lacking};"
             " certify with --protocol screening"
         )
     return None
@@ -163,9 +171,9 @@ class StoredModel:
     sha256: str
 
 
-def write_model(model: Model, out: Path) -> Path | None:
-    """Write the model folder; return where an earlier model in its place was kept, if there was one."""
-    return write_folder(out, render_model(model), own=OWN)
+def write_model(model: Model, out: Path, *, keep: bool = True) -> Path | None:
+    """Write the model folder; return where an earlier model in its place went, if it is to be kept."""
+    return write_folder(out, render_model(model), own=OWN, keep=keep)
 
 
 def render_model(model: Model) -> dict[str, bytes]:
@@ -175,6 +183,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         HEAD: save({name: np.ascontiguousarray(getattr(model.head, name)) for name in _PARTS}),
         REFERENCE: f"score\n{reference}".encode(),
         TRAINED_ON: save(_arrays_of(model.trained_on)),
+        GATE: _gate_bytes(model.gate),
         CARD: render_card(model).encode(),
     }
     if model.certificate is not None:
@@ -202,6 +211,21 @@ def render_model(model: Model) -> dict[str, bytes]:
         sha256="",
     )
     return {RECORD: _sealed(record.as_document()), **files}
+
+
+def _gate_bytes(gate: FeatureGate) -> bytes:
+    arrays = {name: np.ascontiguousarray(getattr(gate, name), dtype=np.float32) for name in _GATE_ARRAYS}
+    numbers = np.array([getattr(gate, name) for name in _GATE_NUMBERS], dtype=np.float64)
+    return save(arrays | {"numbers": numbers})
+
+
+def _gate_of(content: bytes, dim: int) -> FeatureGate:
+    arrays = load(content)
+    residual, start, slope = (float(number) for number in arrays.pop("numbers"))
+    if arrays["centre"].shape != (dim,) or arrays["basis"].shape != (arrays["variances"].size, dim):
+        raise InputError(f"{GATE}: expected a feature gate of {dim} features, found another shape")
+    centre, scale, basis, variances = (arrays[name] for name in _GATE_ARRAYS)
+    return FeatureGate(centre, scale, basis, variances, residual, start, slope)
 
 
 def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
@@ -276,6 +300,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         protocol=record.protocol,
         reference=np.array([float(score) for score in scores]),
         trained_on=_trained_on_of(trained_on, dim),
+        gate=_gate_of(files[GATE], dim),
         made_from=record.made_from,
         certificate=certificate,
         valid_until=record.valid_until,
@@ -312,7 +337,7 @@ def _sealed(document: Mapping[str, Any]) -> bytes:
 
 def _read_files(record: ModelRecord, folder: Path) -> dict[str, bytes]:
     """Read the other files; refuse missing, unlisted and changed ones."""
-    needed = {HEAD, REFERENCE, TRAINED_ON, CARD} | ({CERTIFICATE} if record.certificate else set())
+    needed = {HEAD, REFERENCE, TRAINED_ON, GATE, CARD} | ({CERTIFICATE} if record.certificate else set())
     if set(record.files) != needed:
         raise InputError(f"{folder / RECORD}: expected the digests of {', '.join(sorted(needed))}")
     unlisted = sorted(name for name in OWN - {RECORD} - needed if (folder / name).exists())

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from trust_cache.base.errors import InputError, check_fraction
 from trust_cache.base.executor import ItemOutcome, run_items
 from trust_cache.cache.extract.view_features import load_runner
+from trust_cache.clinic.folder_scan import FolderCounts
 from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage, find_incoming
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.monitoring.drift import Drift
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
-from trust_cache.clinic.triage_journal import Journal, JournalIdentity
+from trust_cache.clinic.triage_journal import Journal, JournalIdentity, places_of_journal
 from trust_cache.clinic.triage_scoring import (
+    PictureScore,
     PreparedPicture,
     Task,
     choose_device,
@@ -29,9 +31,10 @@ from trust_cache.clinic.triage_scoring import (
     prepare,
     score_picture,
 )
-from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, write_worklist
+from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, record_of, write_worklist
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.picture_sketch import same_pictures
 from trust_cache.manifest.cases import case_problems, deciding_image
 from trust_cache.manifest.protocol import Protocol
 
@@ -67,6 +70,7 @@ class Triage:
     warnings: tuple[str, ...]
     resumed: int  # cases that an earlier start had finished
     kept: Path | None  # where an earlier worklist in this place was moved
+    counts: FolderCounts | None = None  # how the folder's entries were accounted for; None for a manifest
 
 
 def triage(
@@ -99,8 +103,8 @@ def triage(
     device = choose_device(stored, settings.device)
     images = ImageSettings()
     encoder = choose_encoder(stored, choose_weights(stored, settings.weights), device, images)
-    score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model.head)
-    incoming = find_incoming(source, manifest)
+    score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model)
+    incoming = find_incoming(source, manifest, (out, record_of(out), *places_of_journal(out)))
     identity = JournalIdentity(
         model=stored.sha256,
         weights=stored.model.fingerprint.weights_sha256,
@@ -118,14 +122,23 @@ def triage(
                 journal.enter(case, scored, state.digests)
             finished[case.case_id] = scored
             advance()
-        ordered = [finished[case.case_id] for case in incoming.cases]
+        ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
         rows = watch.mark([decide(scored, stored, uncertified=settings.uncertified) for scored in ordered])
         kept = write_worklist(out, rows)
         drift, warnings = watch.record(rows, out)
         journal.discard()
-    skipped = (f"{source}: skipped {incoming.skipped} files that are not images",) if incoming.skipped else ()
     failed = sum(scored.failed for scored in ordered)
-    return Triage(out, rows, failed, drift, (*skipped, *warnings), resumed, kept)
+    return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
+
+
+def _compared(cases: Sequence[ScoredCase], protocol: Protocol) -> list[ScoredCase]:
+    """Add to the problems of each case that it has a picture which it or another case has too."""
+    sketches = {image: (case.case_id, sketch) for case in cases for image, sketch in case.sketches.items()}
+    problems: dict[str, list[str]] = defaultdict(list)
+    for image, text in same_pictures(sketches).items():
+        if protocol.stops(text):
+            problems[sketches[image][0]].append(f"image {image}: {text}")
+    return [replace(case, problems=(*case.problems, *problems[case.case_id])) for case in cases]
 
 
 @dataclass
@@ -138,6 +151,8 @@ class _PartlyScored:
     failures: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     scores: dict[str, float] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
+    sketches: dict[str, str] = field(default_factory=dict)
     failed: bool = False
     digests: dict[str, str | None] | None = field(default_factory=dict)  # by location; None: not all known
 
@@ -149,17 +164,19 @@ class _PartlyScored:
     def finish(self) -> ScoredCase:
         best = deciding_image(self.scores)
         images = [
-            image.described(self.failures[image.image_id], self.warnings[image.image_id])
+            image.described(
+                self.failures[image.image_id], self.warnings[image.image_id], self.tails.get(image.image_id)
+            )
             for image in self.case.images
         ]
         problems = (*self.case.problems, *case_problems(images, self.protocol))
         score = None if best is None else self.scores[best]
-        return ScoredCase(self.case.case_id, score, best, problems, self.failed)
+        return ScoredCase(self.case.case_id, score, best, problems, self.failed, self.sketches)
 
 
 def _score_cases(
     cases: Sequence[IncomingCase],
-    score: Callable[[NDArray[np.uint16]], float],
+    score: Callable[[NDArray[np.uint16]], PictureScore],
     images: ImageSettings,
     workers: int,
     protocol: Protocol,
@@ -188,7 +205,7 @@ def _enter_outcome(
     state: _PartlyScored,
     image: IncomingImage,
     outcome: ItemOutcome[Task, PreparedPicture],
-    score: Callable[[NDArray[np.uint16]], float],
+    score: Callable[[NDArray[np.uint16]], PictureScore],
 ) -> bool:
     """Score a prepared picture and note what was found; return whether it has a score."""
     name, prepared = image.image_id, outcome.value
@@ -201,10 +218,11 @@ def _enter_outcome(
         state.failures[name].append(prepared.failure or "")
         return False
     state.warnings[name] += prepared.warnings
+    state.sketches[name] = prepared.sketch
     try:
         found = score(prepared.pixels)
     except ImageError as error:
         state.failures[name].append(str(error))
         return False
-    state.scores[name] = max(found, state.scores.get(name, found))
+    state.scores[name], state.tails[name] = found.score, found.feature_tail
     return True

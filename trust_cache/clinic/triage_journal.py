@@ -42,12 +42,17 @@ class JournalEntry(Document, frozen=True, kw_only=True):
     scored: ScoredCase
 
 
+def places_of_journal(out: Path) -> tuple[Path, Path]:
+    """Return the journal's folder and its lock beside a worklist."""
+    return out.with_name(f".{out.name}.work"), out.with_name(f".{out.name}.lock")
+
+
 class Journal:
     """The scored cases of one triage, in a folder beside its worklist; one process at a time."""
 
     def __init__(self, out: Path, identity: JournalIdentity) -> None:
-        self.folder = out.with_name(f".{out.name}.work")
-        self._lock = FileLock(out.with_name(f".{out.name}.lock"), str(out))
+        self.folder, lock = places_of_journal(out)
+        self._lock = FileLock(lock, str(out))
         self._identity = identity
         self._file = self.folder / "journal.jsonl"
         self._done: dict[str, JournalEntry] = {}  # by case
@@ -129,7 +134,10 @@ class Journal:
 def key_of(case: IncomingCase, digests: Mapping[str, str | None]) -> str:
     """Return the digest of a case's problems, its headers and the digests of its decodable files."""
     images = [
-        [image.image_id, image.laterality, image.projection, image.problem, digests.get(image.location)]
+        [
+            *(image.image_id, image.laterality, image.projection, image.problem, image.findings),
+            digests.get(image.location),
+        ]
         for image in case.images
     ]
     text = json.dumps([case.case_id, list(case.problems), images])

@@ -13,10 +13,10 @@ from trust_cache.cache.extract.view_features import EncoderChoice, Runner, encod
 from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.cache.fingerprint import imported_warning, require_same_encoder
 from trust_cache.clinic.incoming_cases import IncomingImage
-from trust_cache.clinic.model_folder import StoredModel
+from trust_cache.clinic.model_folder import Model, StoredModel
 from trust_cache.encoders.known_encoders import RANDOM
 from trust_cache.encoders.torch_runtime import choose_devices, precision_of
-from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.heads.bank import score_rows
 from trust_cache.images.dicom_file import digested_dicom
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import process_image
@@ -42,20 +42,21 @@ class PreparedPicture:
     pixels: NDArray[np.uint16] | None
     warnings: tuple[str, ...]
     digest: str | None
+    sketch: str = ""
     failure: str | None = None
 
 
 def prepare(task: Task, settings: ImageSettings) -> PreparedPicture:
     """Decode, mirror and crop a picture exactly as `preprocess` does; the digest is of the bytes decoded."""
-    digest = None
+    picture, digest = task.picture, None
     try:
-        with digested_dicom(task.picture.location) as (file, digest):
-            made = process_image(file, task.picture.laterality or "", settings)
+        with digested_dicom(picture.location) as (file, digest):
+            made = process_image(file, picture.laterality or "", settings, picture.projection)
         if made.png_pixels.min() == made.png_pixels.max():
             raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
     except ImageError as error:
-        return PreparedPicture(None, (), digest, str(error))
-    return PreparedPicture(made.png_pixels, made.warnings, digest)
+        return PreparedPicture(None, (), digest, failure=str(error))
+    return PreparedPicture(made.png_pixels, made.warnings, digest, made.sketch)
 
 
 def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
@@ -70,14 +71,22 @@ def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
     raise error if error is not None else RuntimeError("an outcome without value and error")
 
 
-def score_picture(runner: Runner, head: HeadParameters, pixels: NDArray[np.uint16]) -> float:
+@dataclass(frozen=True)
+class PictureScore:
+    """A picture's score, and the share of fitting images that are as unusual to the encoder."""
+
+    score: float
+    feature_tail: float
+
+
+def score_picture(runner: Runner, model: Model, pixels: NDArray[np.uint16]) -> PictureScore:
     """Return a picture's score, equal to that of `extract` and the head; ImageError if it has none."""
     features = encode_clean_view(runner, torch.from_numpy(pixels))
     rows = rows_of_array(features[None, None])
-    score = float(score_rows(rows, np.zeros(1, dtype=np.int64), head)[0, 0])
+    score = float(score_rows(rows, np.zeros(1, dtype=np.int64), model.head)[0, 0])
     if not np.isfinite(score):
         raise ImageError("encode", "the score is not a number")
-    return score
+    return PictureScore(score, float(model.gate.tails(features[None])[0]))
 
 
 def input_size(stored: StoredModel) -> tuple[int, int]:

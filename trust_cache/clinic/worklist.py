@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ class ScoredCase:
     image_id: str | None  # the image that sets the score
     problems: tuple[str, ...]
     failed: bool  # an image could not be scored
+    sketches: dict[str, str] = field(default_factory=dict)  # of its pictures, by image
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class WorklistRow:
             raise AssertionError(f"case {self.case_id} may not be dismissed: {self}")
 
 
-COLUMNS = tuple(field.name for field in fields(WorklistRow))
+COLUMNS = tuple(column.name for column in fields(WorklistRow))
 
 
 def decide(scored: ScoredCase, stored: StoredModel, *, uncertified: bool) -> WorklistRow:

@@ -171,8 +171,9 @@ def train_missing(
 
     heads = list(settings.configurations.values())
     train_folds(
-        work, rows, heads, missing, keep, scored=scored, trainer=trainer, threads=threads, on_epoch=report
-    )
+        work, rows, heads, missing, keep, scored=scored, gated=True, trainer=trainer, threads=threads,
+        on_epoch=report,
+    )  # fmt: skip
     return resumed
 
 

@@ -24,7 +24,9 @@ from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.heads.run_folder import FoldResult, RunIdentity
 from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, TrainedFold, Trainer
 from trust_cache.heads.training_data import Preparation
+from trust_cache.statistics.feature_gate import FeatureGate, fit_gate
 
+_AT_ONCE = 4096  # images whose features are gathered
 _COURSE = ("taus", "dismissed", "positives_dismissed", "trajectories")
 
 
@@ -50,6 +52,22 @@ def fold_job(
     return FoldJob(rows, images, heads, settings.training, Draws(settings.seed, fold, repeat))
 
 
+def fold_gate(work: Preparation, rows: FeatureRows, repeat: int, fold: int) -> FeatureGate:
+    """Fit the feature gate on the fitting images of a fold; its calibration images are held out."""
+    fitting, held_out = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
+    return fit_gate(rows.gather_clean(fitting), rows.gather_clean(held_out))
+
+
+def gate_tails(gate: FeatureGate, rows: FeatureRows, images: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what the feature gate says about images; NaN for an image without features."""
+    tails = np.full(images.size, np.nan)
+    present = np.flatnonzero(rows.present[images])
+    for first in range(0, present.size, _AT_ONCE):
+        part = present[first : first + _AT_ONCE]
+        tails[part] = gate.tails(rows.gather_clean(images[part]))
+    return tails
+
+
 def train_folds(
     work: Preparation,
     rows: FeatureRows,
@@ -58,14 +76,15 @@ def train_folds(
     keep: Callable[[int, int, FoldResult], None],
     *,
     scored: FeatureRows | None = None,
+    gated: bool = False,
     trainer: Trainer = COMPILED,
     threads: int = 1,
     on_epoch: Callable[[FoldEpoch], None] = lambda _: None,
 ) -> None:
     """Train the heads on these folds, given as (repeat, fold); score and keep each fold as it ends.
 
-    A fold scores its test images, or with `scored` all images of these rows. A fold is kept before its last
-    epoch is reported: whoever stops the training then does not lose it.
+    A fold scores its test images, or with `scored` all images of these rows; `gated` fits its feature gate
+    too. A fold is kept before its last epoch is reported: whoever stops the training then does not lose it.
     """
     epochs = work.settings.training.epochs
     done = dict.fromkeys(range(len(folds)), 0)
@@ -80,7 +99,11 @@ def train_folds(
             repeat, fold = folds[number]
             images = work.images(repeat, fold, TEST) if scored is None else np.arange(scored.images)
             scores = score_rows(rows if scored is None else scored, images, trained.parameters)
-            keep(repeat, fold, FoldResult(images, scores, trained))
+            tails = np.full(images.size, np.nan)
+            if gated:
+                gate = fold_gate(work, rows, repeat, fold)
+                tails = gate_tails(gate, rows if scored is None else scored, images)
+            keep(repeat, fold, FoldResult(images, scores, trained, tails))
             report(number, epochs, trained.taus[-1])
 
 
@@ -131,7 +154,8 @@ class PartialRun:
     def keep(self, repeat: int, fold: str, result: FoldResult) -> None:
         """Write a fold's result."""
         trained = result.trained
-        arrays = {"images": result.images, "scores": result.scores, **vars(trained.parameters)}
+        arrays = {"images": result.images, "scores": result.scores, "tails": result.tails}
+        arrays |= vars(trained.parameters)
         arrays |= {name: getattr(trained, name) for name in _COURSE}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         content = bind_bytes(save(contiguous), self._identity, repeat, fold)
@@ -144,8 +168,8 @@ class PartialRun:
             raise InputError(f"{path}: changed since it was written; run the same command again")
         arrays = load(content)
         course = {name: arrays.pop(name) for name in _COURSE}
-        images, scores = arrays.pop("images"), arrays.pop("scores")
-        return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course))
+        images, scores, tails = (arrays.pop(name) for name in ("images", "scores", "tails"))
+        return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course), tails)
 
     def _content(self, repeat: int, fold: str) -> bytes | None:
         try:

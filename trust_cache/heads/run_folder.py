@@ -6,7 +6,8 @@ scores.csv          one row per configuration and image; the score is empty wher
 thresholds.csv      tau at the start of every epoch, for the configurations that have one
 trajectories.csv    quantiles of the calibration scores at the start of every epoch, by label
 heads.safetensors   the heads' parameters [configuration, fold, ...]
-manifest.csv        the images scored, with all columns of the cache's manifest
+manifest.csv        the images scored, with all columns of the cache's manifest, and `feature_tail`: the share
+                    of images like those that the fold was fitted on whose features are as unusual
 repeats/<r>/        the same files for repeat 1, 2, ...
 """
 
@@ -33,7 +34,7 @@ from trust_cache.base.text_tables import NO_NUMBER, Table
 from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
 from trust_cache.heads.folds import EXTERNAL, Folds
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
-from trust_cache.manifest.cases import CASE_LABEL, PATIENT, find_cases
+from trust_cache.manifest.cases import CASE_LABEL, FEATURE_TAIL, PATIENT, find_cases
 from trust_cache.manifest.data_terms import DataTerms, terms_of
 from trust_cache.statistics.auroc import auroc
 
@@ -132,6 +133,7 @@ class FoldResult(FoldScores):
     """A trained fold and its scores."""
 
     trained: "TrainedFold"
+    tails: NDArray[np.float64]  # of the feature gate (statistics/feature_gate); NaN without features
 
 
 @dataclass(frozen=True)
@@ -350,6 +352,7 @@ def render_run(
 ) -> dict[str, bytes]:
     """Return the files of one repeat by name: one result per fold, and a manifest of all images scored."""
     names = list(record.configurations)
+    manifest = with_feature_tails(manifest, results)
     scores, labels = scores_table(results, manifest, names, folds.names), find_cases(manifest).labels
     files = {
         MANIFEST: manifest.write_csv().encode(),  # subgroups by any column, without the cache
@@ -363,6 +366,15 @@ def render_run(
     record = msgspec.structs.replace(record, files=digests_of(files), **counts)
     files[RECORD] = sealed_bytes(record.as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
+
+
+def with_feature_tails(manifest: pl.DataFrame, results: Sequence[FoldResult]) -> pl.DataFrame:
+    """Return a manifest with what the feature gate of each image's fold says about it."""
+    tails = np.full(manifest.height, np.nan)
+    for result in results:
+        tails[result.images] = result.tails
+    texts = [None if math.isnan(tail) else repr(tail) for tail in tails.tolist()]
+    return manifest.with_columns(pl.Series(FEATURE_TAIL, texts, dtype=pl.String))
 
 
 def repeat_name(repeat: int, name: str) -> str:

@@ -17,6 +17,7 @@ from pydicom.pixels.decoders.base import get_decoder
 
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.manifest.picture_checks import finding
 
 _J2K_START = b"\xff\x4f\xff\x51"  # SOC and SIZ, ISO/IEC 15444-1 A.4.1 and A.5.1
 _JP2_BOXES = 4096  # bytes in which the codestream of a wrapped file begins
@@ -26,6 +27,8 @@ _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0), 0xF7}) - {0xC4, 0xC8, 0xCC}  # ITU
 _END = b"\xff\xd9"  # EOI of JPEG and EOC of JPEG 2000: never inside their entropy-coded data
 _TAIL = 64  # bytes after the end marker that encoders were seen to add
 _GREY = ("MONOCHROME1", "MONOCHROME2")
+# PS3.3 C.7.6.3.1.2; the words of a header are not repeated unless they are known.
+_COLOURS = ("PALETTE COLOR", "RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_ICT", "YBR_RCT")
 _BITS_ALLOCATED = (8, 16)
 _REASON_LENGTH = 200  # of a decoder's own message
 
@@ -91,7 +94,7 @@ class Stored:
     """Pixel values as they were stored, before any look-up table."""
 
     pixels: NDArray[Any]  # uint8, int8, uint16 or int16
-    bits: int  # that the values take: as declared, or more if some values need more
+    bits: int  # that the values take: as declared, or more if some values in the file need more
     decoder: str  # package and version
     transfer_syntax: str
     warnings: tuple[str, ...]
@@ -134,10 +137,13 @@ def decode(dataset: Dataset, settings: ImageSettings) -> Stored:
         _check_frame(dataset, decoder.frame, settings)
     pixels = _run(dataset, syntax, decoder)
     declared = int(dataset.BitsStored)
-    bits = max(declared, _bits_needed(pixels))
-    beyond = (f"pixel values take {bits} bits, {declared} are declared",) if bits > declared else ()
+    bits = max(declared, _bits_needed(pixels), _bits_written(dataset, syntax))
+    found = [finding("bits", f"pixel values take {bits} bits, limit {declared}")] if bits > declared else []
+    excess = 0 if syntax.is_encapsulated else len(dataset.PixelData) - _expected_bytes(dataset)
+    if excess > 1:  # one byte makes the length even, PS3.5 section 8.1.1
+        found.append(finding("pixel-data", f"{excess:,} bytes of pixel data too many, limit 1"))
     name = f"{decoder.package} {version(decoder.package)}"
-    return Stored(pixels, bits, name, str(syntax), beyond)
+    return Stored(pixels, bits, name, str(syntax), tuple(found))
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -192,7 +198,7 @@ def _check_kind(dataset: Dataset) -> None:
     photometric = str(dataset.get("PhotometricInterpretation", "")).strip().upper()
     samples = _integer(dataset, "SamplesPerPixel", 1)
     if samples != 1 or photometric not in _GREY:
-        kind = photometric if photometric.replace("_", "").replace(" ", "").isalnum() else "unknown"
+        kind = photometric if photometric in (*_GREY, *_COLOURS) else "unknown"
         _refuse(f"not a grey image: photometric interpretation {kind}, {samples} samples a pixel")
 
 
@@ -247,8 +253,12 @@ def _check_frame(
         _refuse("truncated: the compressed frame lacks its end marker")
 
 
+def _expected_bytes(dataset: Dataset) -> int:
+    return int(dataset.Rows) * int(dataset.Columns) * (int(dataset.BitsAllocated) // 8)
+
+
 def _run(dataset: Dataset, syntax: uids.UID, decoder: Decoder) -> NDArray[Any]:
-    expected = int(dataset.Rows) * int(dataset.Columns) * (int(dataset.BitsAllocated) // 8)
+    expected = _expected_bytes(dataset)
     found = len(dataset.PixelData)
     if not syntax.is_encapsulated and found < expected:
         _refuse(f"truncated: {found} bytes of pixel data, expected {expected}")
@@ -266,6 +276,16 @@ def _run(dataset: Dataset, syntax: uids.UID, decoder: Decoder) -> NDArray[Any]:
         reason = (lines[-1] if lines else type(error).__name__)[:_REASON_LENGTH]
         raise ImageError("decode", f"{decoder.package} cannot decode {_named(syntax)}: {reason}") from error
     return np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder("="))
+
+
+def _bits_written(dataset: Dataset, syntax: uids.UID) -> int:
+    """Return the bits that uncompressed unsigned words take: pydicom cuts off those beyond BitsStored."""
+    if syntax.is_encapsulated or _integer(dataset, "PixelRepresentation", 0):
+        return 0
+    order = "<" if syntax.is_little_endian else ">"
+    words = np.frombuffer(dataset.PixelData, dtype=f"{order}u{int(dataset.BitsAllocated) // 8}",
+                          count=int(dataset.Rows) * int(dataset.Columns))  # fmt: skip
+    return int(words.max()).bit_length()
 
 
 def _bits_needed(pixels: NDArray[Any]) -> int:

@@ -13,6 +13,7 @@ from pydicom import Dataset
 
 from trust_cache.images.decode import Stored
 from trust_cache.images.image_failures import ImageError, refuse_if
+from trust_cache.manifest.picture_checks import finding
 
 BRIGHTEST = 65535
 _PATTERNS = 1 << 16  # of two bytes; a table of all of them needs no bounds checks
@@ -27,6 +28,7 @@ class GreyTable:
     """Canonical grey for each pattern of a stored value's two bytes, and which patterns are padding."""
 
     grey: NDArray[np.uint16]
+    shown: NDArray[np.uint16]  # before padding is blacked
     is_padding: NDArray[np.bool_]
     warnings: tuple[str, ...]
 
@@ -53,9 +55,9 @@ def build_table(dataset: Dataset, stored: Stored) -> GreyTable:
     if str(dataset.PhotometricInterpretation).strip().upper() == "MONOCHROME1":
         shares = 1 - shares  # PS3.3 C.7.6.3.1.2: the lowest value is white
     is_padding = _padding_patterns(dataset, values, dtype)
-    grey = _to_grey(shares)
-    grey[is_padding] = 0
-    return GreyTable(grey, is_padding, warnings)
+    shown = _to_grey(shares)
+    grey = np.where(is_padding, 0, shown).astype(np.uint16)
+    return GreyTable(grey, shown, is_padding, warnings)
 
 
 def _to_grey(shares: Values) -> NDArray[np.uint16]:
@@ -98,7 +100,7 @@ def _apply_voi(dataset: Dataset, values: Values, low: float, high: float) -> tup
         return whole_range, ()
     function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
     if width <= 0 or (function == "LINEAR" and width < 1):
-        return whole_range, (f"window of width {width:g} ignored",)
+        return whole_range, (finding("window", f"window of width {width:g} ignored, limit 1"),)
     return _apply_window(values, center, width, function), ()
 
 

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 from pydicom import Dataset
 
 from trust_cache.base.errors import InputError, TrustCacheError
-from trust_cache.images.decode import decode
-from trust_cache.images.dicom_file import read_dataset
+from trust_cache.images.decode import Stored, decode
+from trust_cache.images.dicom_file import header_of, quiet_pydicom, read_dataset
 from trust_cache.images.image_failures import ImageError
-from trust_cache.images.luts import build_table
+from trust_cache.images.luts import GreyTable, build_table
 from trust_cache.images.mask import Box, box_of, cut_out, find_breast, mirror, reduce_padding
 from trust_cache.images.picture_folder import ImageSettings
+from trust_cache.images.picture_sketch import sketch_of_picture
+from trust_cache.images.pixel_gate import PixelEvidence, pixel_findings
+from trust_cache.manifest.dicom_headers import ImageHeader
+from trust_cache.manifest.picture_checks import finding
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,10 @@ class PreparedImage:
 
     image: NDArray[np.uint16]
     padding: NDArray[np.bool_]  # at the reduced size that the mask is found at
-    decoder: str
-    transfer_syntax: str
+    stored: Stored
+    table: GreyTable
+    mirrored: bool
+    projection: str | None
     warnings: tuple[str, ...]
 
 
@@ -40,37 +46,55 @@ class Processed:
     decoder: str
     transfer_syntax: str
     warnings: tuple[str, ...]
+    sketch: str  # equal or nearly equal for equal pictures
 
 
 def process_image(
-    source: Dataset | Path | str | BinaryIO, laterality: str, settings: ImageSettings | None = None
+    source: Dataset | Path | str | BinaryIO,
+    laterality: str,
+    settings: ImageSettings | None = None,
+    projection: str | None = None,
 ) -> Processed:
-    """Return the canonical picture of a DICOM mammogram."""
+    """Return the canonical picture of a DICOM mammogram; side and projection are those of the manifest."""
     settings = settings or ImageSettings()
-    return cut_breast(prepare_image(source, laterality, settings), settings)
+    return cut_breast(prepare_image(source, laterality, settings, projection), settings)
 
 
 def prepare_image(
-    source: Dataset | Path | str | BinaryIO, laterality: str, settings: ImageSettings
+    source: Dataset | Path | str | BinaryIO,
+    laterality: str,
+    settings: ImageSettings,
+    projection: str | None = None,
 ) -> PreparedImage:
     """Decode an image, apply its look-up tables and mirror a right breast."""
     if laterality not in {"L", "R"}:
         raise InputError(f"laterality: expected L or R, found {laterality!r}")
     with _damaged_headers():
         dataset = source if isinstance(source, Dataset) else read_dataset(source)
+        header = header_of(dataset)
         stored = decode(dataset, settings)
         table = build_table(dataset, stored)
         image = table.apply(stored.pixels)
         padding = table.find_padding(reduce_padding(stored.pixels))
         if laterality == "R":
             image, padding = mirror(image), padding[:, ::-1]
-        warnings = (*stored.warnings, *table.warnings)
-        if (tagged := tagged_laterality(dataset)) not in (None, laterality):
-            other = (
-                f"the header's laterality is {tagged}, the manifest's {laterality}; the manifest's is used"
-            )
-            warnings = (*warnings, other)
-    return PreparedImage(image, padding, stored.decoder, stored.transfer_syntax, warnings)
+        warnings = (*header.findings, *_contradictions(header, laterality, projection))
+    return PreparedImage(
+        image, padding, stored, table, laterality == "R", projection or header.projection,
+        (*warnings, *stored.warnings, *table.warnings),
+    )  # fmt: skip
+
+
+def _contradictions(header: ImageHeader, laterality: str, projection: str | None) -> list[str]:
+    """Return where the header contradicts the manifest, which is used."""
+    found = []
+    for check, tagged, given in (
+        ("laterality", header.side, laterality),
+        ("projection", header.projection, projection),
+    ):
+        if tagged is not None and given is not None and tagged != given.upper():
+            found.append(finding(check, f"the header's {check} is {tagged}, the manifest's {given.upper()}"))
+    return found
 
 
 @contextmanager
@@ -80,7 +104,8 @@ def _damaged_headers() -> Iterator[None]:
     Elements are converted on first access, so the error can come at any step.
     """
     try:
-        yield
+        with quiet_pydicom():
+            yield
     except (TrustCacheError, MemoryError):
         raise
     except Exception as error:
@@ -88,19 +113,19 @@ def _damaged_headers() -> Iterator[None]:
 
 
 def cut_breast(prepared: PreparedImage, settings: ImageSettings) -> Processed:
-    """Find the breast and cut it out."""
+    """Find the breast, cut it out, and check that the pixels are plausible."""
     mask = find_breast(prepared.image, prepared.padding, settings.closing)
     box = box_of(mask, settings.margin)
     cut = cut_out(prepared.image, mask, box)
-    warnings = prepared.warnings
-    if np.count_nonzero(mask[:, -1]) > np.count_nonzero(mask[:, 0]):
-        edge = "the breast is at the edge away from the chest wall: is the laterality right?"
-        warnings = (*warnings, edge)
-    return Processed(cut, mask, box, prepared.decoder, prepared.transfer_syntax, warnings)
+    table, stored = prepared.table, prepared.stored
+    evidence = PixelEvidence(
+        stored.pixels, table.shown, table.is_padding, mask, prepared.mirrored, prepared.projection
+    )
+    warnings = (*prepared.warnings, *pixel_findings(evidence))
+    return Processed(cut, mask, box, stored.decoder, stored.transfer_syntax, warnings, sketch_of_picture(cut))
 
 
 def tagged_laterality(dataset: Dataset) -> str | None:
     """Return the side that the header names, L or R, or None."""
     with _damaged_headers():
-        tagged = str(dataset.get("ImageLaterality") or dataset.get("Laterality") or "").strip().upper()
-    return tagged if tagged in {"L", "R"} else None
+        return header_of(dataset).side

@@ -40,8 +40,10 @@ from trust_cache.images.image_failures import (
     parse_warnings,
     warnings_bytes,
 )
+from trust_cache.images.pixel_gate import LIMITS, PixelLimits
 from trust_cache.manifest.cases import WARNING
 from trust_cache.manifest.manifest_file import Manifest, manifest_bytes, read_manifest
+from trust_cache.manifest.picture_checks import SEPARATOR, TOGETHER, check_of
 
 MANIFEST, PICTURES, RECORD = "manifest.csv", "pictures.csv", "preprocess.json"
 SCHEMA = 1
@@ -72,9 +74,11 @@ class MadePicture(Document, frozen=True, kw_only=True):
 
     image_id: str
     laterality: str
+    projection: str
     dicom_blake3: str
     png_blake3: str
     decoder: str  # with the transfer syntax
+    sketch: str = ""  # by which equal pictures are recognised
     warnings: tuple[str, ...] = ()
 
 
@@ -87,6 +91,7 @@ class PictureRecord(Document, frozen=True):
 
     schema: int
     settings: ImageSettings
+    limits: PixelLimits = LIMITS  # of the pixel gate
     versions: dict[str, str] = field(default_factory=dict)
     decoders: dict[str, int] = field(default_factory=dict)  # pictures by decoder and transfer syntax
     finished: bool = False
@@ -124,17 +129,26 @@ class PictureFolder:
         self._write_record(replace(self.record, finished=False))
 
     def finish(
-        self, manifest: Manifest, failures: Sequence[Failure], pictures: Mapping[str, MadePicture]
+        self,
+        manifest: Manifest,
+        failures: Sequence[Failure],
+        pictures: Mapping[str, MadePicture],
+        together: Mapping[str, Sequence[str]],
     ) -> PictureRecord:
-        """Write the manifest of the pictures, the other tables and the record; remove the notes."""
+        """Write the manifest of the pictures, the other tables and the record; remove the notes.
+
+        `together` has what is wrong with images beside others; it is found anew by every run.
+        """
         failed = {failure.image_id for failure in failures}
         table, images = manifest.table, manifest.table["image_id"].to_list()
         paths = [None if image in failed else png_name(image) for image in images]
         given = table[WARNING].to_list() if WARNING in table.columns else [None] * len(images)
         made = [pictures[image] for image in images if image in pictures]
-        warnings = {picture.image_id: picture.warnings for picture in made}
+        warnings = {
+            picture.image_id: (*picture.warnings, *together.get(picture.image_id, ())) for picture in made
+        }
         texts = [
-            "; ".join(dict.fromkeys((*filter(None, [text]), *warnings.get(image, ()))))
+            SEPARATOR.join(dict.fromkeys((*filter(None, [text]), *warnings.get(image, ()))))
             for image, text in zip(images, given, strict=True)
         ]
         table = table.with_columns(pl.Series("path", paths, pl.String), pl.Series(WARNING, texts, pl.String))
@@ -179,6 +193,8 @@ def write_picture(picture: str, content: bytes, made: MadePicture) -> None:
 def _read_table(place: str, record: PictureRecord) -> list[MadePicture]:
     texts: dict[str, tuple[str, ...]] = {}
     for row in parse_warnings(read_unchanged(place, record, WARNINGS)):
+        if check_of(row.warning) in TOGETHER:
+            continue
         texts[row.image_id] = (*texts.get(row.image_id, ()), row.warning)
     content = read_unchanged(place, record, PICTURES).decode()
     return [
@@ -259,10 +275,11 @@ def claim_folder(place: str, settings: ImageSettings) -> PictureFolder:
         if any(not name.endswith(PARTIAL) for name in list_names(place)):
             raise InputError(f"{place}: expected a new or empty folder, found files without {RECORD}")
         found = PictureRecord(schema=SCHEMA, settings=settings, versions=versions_of(*_PACKAGES))
-    elif found.settings != settings:
+    elif (found.settings, found.limits) != (settings, LIMITS):
         raise InputError(
-            f"{place}: was made with other settings: expected {settings.as_document()},"
-            f" found {found.settings.as_document()}; choose another --out"
+            f"{place}: was made with other settings: expected {settings.as_document()} and limits"
+            f" {LIMITS.as_document()}, found {found.settings.as_document()} and"
+            f" {found.limits.as_document()}; choose another --out"
         )
     folder = PictureFolder(place, found)
     folder.begin()

@@ -6,7 +6,7 @@ nothing. What changed is made again.
 An image that fails keeps its row in the manifest of the pictures, with its label and without a path.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from trust_cache.base.digests import bytes_blake3
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
 from trust_cache.base.places import absolute, read_bytes
-from trust_cache.images.dicom_file import digested_dicom
+from trust_cache.images.dicom_file import digested_dicom, read_header
 from trust_cache.images.image_failures import Failure, ImageError, ImageWarning
 from trust_cache.images.picture import process_image
 from trust_cache.images.picture_folder import (
@@ -26,8 +26,10 @@ from trust_cache.images.picture_folder import (
     claim_folder,
     write_picture,
 )
+from trust_cache.images.picture_sketch import same_pictures
 from trust_cache.images.png_files import encode_png
 from trust_cache.manifest.cases import IncompleteCases, count_incomplete
+from trust_cache.manifest.dicom_headers import ImageHeader, disagreements
 from trust_cache.manifest.manifest_file import Manifest, read_manifest
 
 
@@ -38,6 +40,7 @@ class Job:
     image_id: str
     source: str
     laterality: str
+    projection: str
     out: str
     earlier: MadePicture | None = None
 
@@ -48,6 +51,7 @@ class JobResult:
 
     made: MadePicture
     state: Literal["new", "kept", "changed"]
+    header: ImageHeader  # never written: it has digests of the patient's identity
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def preprocess(
         advance()
     failures.sort(key=lambda failure: failure.image_id)
     made = {result.made.image_id: result.made for result in results}
-    record = folder.finish(manifest, failures, made)
+    together = _look_together(manifest, results)
+    record = folder.finish(manifest, failures, made, together)
     usable = ~manifest.table["image_id"].is_in([failure.image_id for failure in failures]).to_numpy()
     states = [result.state for result in results]
     return PreprocessRun(
@@ -106,7 +111,11 @@ def preprocess(
         reused=states.count("kept"),
         changed=states.count("changed"),
         failures=tuple(failures),
-        warnings=tuple(ImageWarning(image, text) for image in sorted(made) for text in made[image].warnings),
+        warnings=tuple(
+            ImageWarning(image, text)
+            for image in sorted(made)
+            for text in (*made[image].warnings, *together.get(image, ()))
+        ),
         incomplete=count_incomplete(manifest.table, usable),
         decoders=record.decoders,
     )
@@ -128,30 +137,48 @@ def _plan(
         # Absolute: a worker may have another current folder.
         place = absolute(folder.picture(image.image_id))
         source, known = absolute(image.location), earlier.get(image.image_id)
-        jobs.append(Job(image.image_id, source, image.laterality, place, known))
+        side, projection = image.laterality, image.projection or ""
+        jobs.append(Job(image.image_id, source, side, projection, place, known))
     return jobs, failures
+
+
+def _look_together(manifest: Manifest, results: Sequence[JobResult]) -> dict[str, tuple[str, ...]]:
+    """Return what is wrong with images beside those of their case and of other cases, by image."""
+    cases = dict(manifest.table.select("image_id", "case_id").iter_rows())
+    ids = [result.made.image_id for result in results]
+    headers = {name: (cases[name], result.header) for name, result in zip(ids, results, strict=True)}
+    sketches = {name: (cases[name], result.made.sketch) for name, result in zip(ids, results, strict=True)}
+    found, same = disagreements(headers, named=False), same_pictures(sketches)
+    texts = {name: (*found.get(name, ()), *filter(None, [same.get(name)])) for name in ids}
+    return {name: listed for name, listed in texts.items() if listed}
 
 
 def _process(job: Job, settings: ImageSettings) -> JobResult:
     """Write one image's PNG, in a worker process, if it is not there as its record says."""
     there = _digest_of_png(job)
     with digested_dicom(job.source) as (file, digest):
+        header = read_header(file)
+        file.seek(0)
         known = job.earlier
-        found = digest, job.laterality, there
-        if known is not None and (known.dicom_blake3, known.laterality, known.png_blake3) == found:
-            return JobResult(known, "kept")
-        processed = process_image(file, job.laterality, settings)
+        found = digest, job.laterality, job.projection, there
+        if known is not None and found == (
+            known.dicom_blake3, known.laterality, known.projection, known.png_blake3,
+        ):  # fmt: skip
+            return JobResult(known, "kept", header)
+        processed = process_image(file, job.laterality, settings, job.projection or None)
     content = encode_png(processed.png_pixels)
     made = MadePicture(
         image_id=job.image_id,
         laterality=job.laterality,
+        projection=job.projection,
         dicom_blake3=digest,
         png_blake3=bytes_blake3(content),
         decoder=f"{processed.decoder} ({processed.transfer_syntax})",
+        sketch=processed.sketch,
         warnings=processed.warnings,
     )
     write_picture(job.out, content, made)
-    return JobResult(made, "new" if there is None else "changed")
+    return JobResult(made, "new" if there is None else "changed", header)
 
 
 def _digest_of_png(job: Job) -> str | None:

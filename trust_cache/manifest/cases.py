@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.manifest.manifest_checks import counted
+from trust_cache.manifest.picture_checks import SEPARATOR, finding
 from trust_cache.manifest.protocol import Protocol
 
 Number = TypeVar("Number", bound=np.generic)
@@ -22,7 +23,13 @@ PATIENT = "patient_id"
 # The label of the whole case. `cache subset` adds it, so that leaving out images changes no label.
 CASE_LABEL = "case_label"
 WARNING = "warning"  # what preprocessing warned of, in a picture folder's manifest
+# In a run's manifest: the share of images like the fitting ones that are as far from them.
+FEATURE_TAIL = "feature_tail"
 NO_SCORE = "it has no score"
+_RAREST = 1e-6
+_MISSING = "Add the image, or use a protocol without it"
+_UNKNOWN = "Name side and projection in a manifest (--manifest)"
+_UNEXPECTED = "Review it with the case, or use a protocol with it"
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,7 @@ class CaseImage:
     projection: str | None
     failures: tuple[str, ...] = ()  # why it has no score
     warnings: tuple[str, ...] = ()  # about its picture
+    feature_tail: float | None = None  # None: not known
 
     @property
     def sided_projection(self) -> str:
@@ -138,18 +146,36 @@ def case_problems(images: Sequence[CaseImage], protocol: Protocol) -> tuple[str,
     Several images of one projection are allowed: the highest score counts.
     """
     problems = [f"image {image.image_id}: {text}" for image in images for text in image.failures]
-    if protocol.review_warnings:
-        problems += [f"image {image.image_id}: {text}" for image in images for text in image.warnings]
+    problems += [
+        f"image {image.image_id}: {text}"
+        for image in images
+        for text in (*filter(protocol.stops, image.warnings), *_feature_findings(image, protocol))
+    ]
     # Where no image could be read, nothing is known about projections.
     if protocol.projections and (not images or not all(image.failures for image in images)):
         found = [image.sided_projection for image in images]
-        problems += [f"missing projection {name}" for name in protocol.projections if name not in found]
         problems += [
-            f"{'unknown' if '?' in name else 'unexpected'} projection {name}: image {image.image_id}"
+            f"missing projection {name}. {_MISSING}" for name in protocol.projections if name not in found
+        ]
+        problems += [
+            f"{'unknown' if '?' in name else 'unexpected'} projection {name}: image {image.image_id}."
+            f" {_UNKNOWN if '?' in name else _UNEXPECTED}"
             for image, name in zip(images, found, strict=True)
             if name not in protocol.projections
         ]
     return tuple(dict.fromkeys(problems))
+
+
+def _feature_findings(image: CaseImage, protocol: Protocol) -> list[str]:
+    """Return what the feature gate says about an image."""
+    tail = image.feature_tail
+    if tail is None or tail >= protocol.feature_tail:
+        return []
+    value = "fewer than 1 of 1,000,000" if tail < _RAREST else f"1 of {1 / tail:,.0f}"
+    words = (
+        f"{value} fitting images is as unusual to the encoder, limit 1 of {1 / protocol.feature_tail:,.0f}"
+    )
+    return [text for text in (finding("feature-gate", words),) if protocol.counts(text)]
 
 
 def find_problems(
@@ -167,11 +193,11 @@ def find_problems(
                 f"protocol {protocol.name}: expected the columns laterality and projection, found no"
                 f" {' and no '.join(absent)}"
             )
-        looked_at = np.arange(cases.labels.size)
-    else:
-        looked_at = np.unique(cases.of_image[~scored])
+    every = np.arange(cases.labels.size)
+    looked_at = every if protocol.examines_pictures else np.unique(cases.of_image[~scored])
     chosen = np.isin(cases.of_image, looked_at)
-    names = [name for name in ("image_id", "laterality", "projection", WARNING) if name in images.columns]
+    wanted = ("image_id", "laterality", "projection", WARNING, FEATURE_TAIL)
+    names = [name for name in wanted if name in images.columns]
     rows = images.select(texts(images[name]).alias(name) for name in names).filter(pl.Series(chosen))
     by_case: dict[int, list[CaseImage]] = {int(case): [] for case in looked_at}
     seen = rows.iter_rows(named=True)
@@ -182,7 +208,8 @@ def find_problems(
                 (row.get("laterality") or "").upper() or None,
                 (row.get("projection") or "").upper() or None,
                 () if has_score else (NO_SCORE,),
-                (row[WARNING],) if row.get(WARNING) else (),
+                tuple(row[WARNING].split(SEPARATOR)) if row.get(WARNING) else (),
+                float(row[FEATURE_TAIL]) if row.get(FEATURE_TAIL) else None,
             )
         )
     found = {case: case_problems(members, protocol) for case, members in by_case.items()}

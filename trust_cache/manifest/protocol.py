@@ -4,6 +4,7 @@ from pathlib import Path
 
 from trust_cache.base.documents import Document, parse_toml, typed
 from trust_cache.base.errors import InputError
+from trust_cache.manifest.picture_checks import CHECKS, check_of
 
 STANDARD = ("L-CC", "L-MLO", "R-CC", "R-MLO")
 
@@ -14,6 +15,10 @@ class Protocol(Document, frozen=True, kw_only=True):
     name: str
     projections: tuple[str, ...] = ()  # that must be there, with no others; empty: any
     review_warnings: bool = False  # whether a warning about one of its pictures is enough for review
+    accepted_checks: tuple[str, ...] = ()  # checks of pictures and headers whose warnings are not
+    # The feature gate: an image is stopped if a smaller share of images like the fitting ones is as far from
+    # them as it is. 0: no gate.
+    feature_tail: float = 0.0
 
     def __post_init__(self) -> None:
         for part in self.projections:
@@ -22,15 +27,44 @@ class Protocol(Document, frozen=True, kw_only=True):
                 raise InputError(f"projections: expected names such as {', '.join(STANDARD)}, found {part!r}")
         if len(set(self.projections)) < len(self.projections):
             raise InputError(f"projections: expected different ones, found {', '.join(self.projections)}")
+        for name in self.accepted_checks:
+            if name not in CHECKS:
+                raise InputError(f"accepted_checks: expected some of {', '.join(CHECKS)}, found {name!r}")
+        if not 0 <= self.feature_tail < 1:
+            raise InputError(f"feature_tail: expected a share from 0 to 1, found {self.feature_tail}")
 
     @property
     def for_models(self) -> bool:
-        """Whether a model may be certified by it: it says which projections a case must have."""
-        return bool(self.projections)
+        """Whether a model may be certified by it: it has projections, the pixel gate and the feature gate."""
+        return not self.lacking
+
+    @property
+    def lacking(self) -> str:
+        """What it lacks for a model, in words; empty if it lacks nothing."""
+        parts = {
+            "projections": bool(self.projections),
+            "review_warnings": self.review_warnings,
+            "feature_tail": self.feature_tail > 0,
+        }
+        return " and ".join(name for name, there in parts.items() if not there)
+
+    @property
+    def examines_pictures(self) -> bool:
+        """Whether it asks for more than scores."""
+        return bool(self.projections) or self.review_warnings or self.feature_tail > 0
+
+    def stops(self, warning: str) -> bool:
+        """Return whether a warning about a picture keeps its case from being dismissed."""
+        return self.review_warnings and self.counts(warning)
+
+    def counts(self, warning: str) -> bool:
+        """Return whether the check that a warning comes from is not accepted."""
+        return check_of(warning) not in self.accepted_checks
 
 
 PAPER = Protocol(name="paper")
-SCREENING = Protocol(name="screening", projections=STANDARD, review_warnings=True)
+FEATURE_TAIL = 0.001  # one image in a thousand: about one case of four images in 250 is reviewed for it
+SCREENING = Protocol(name="screening", projections=STANDARD, review_warnings=True, feature_tail=FEATURE_TAIL)
 PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, SCREENING)}
 
 

@@ -1,0 +1,148 @@
+"""Every entry of a folder is an image, known to be harmless, or a reason; no header is taken on trust."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clinic.dicom_files import PROJECTIONS, write_case
+from tests.clinic.study_folders import DISMISSED, REVIEWED, UNREADABLE, put, write_studies
+from tests.clinic.triage_material import place_model, scores_by_extract, tiny_head, tiny_model
+from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.clinic.triage import Triage, TriageSettings, triage
+from trust_cache.clinic.worklist import WorklistRow
+
+ABOVE_ALL = 0.999  # a threshold above every score: whatever is complete is dismissed
+
+
+@dataclass(frozen=True)
+class Folder:
+    place: Path
+    model: Path
+    done: Triage
+    names: dict[str, str]
+
+    def rows(self, name: str) -> list[WorklistRow]:
+        """The rows of a study: its case, and entries that stand for themselves."""
+        (folder,) = [folder for folder, given in self.names.items() if given == name]
+        return [
+            row
+            for row in self.done.rows
+            if f"{folder}/" in str(row.image_id)
+            or row.case_id.startswith(f"{folder}/")
+            or f"{folder}/" in str(row.reason)
+        ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    place = tmp_path_factory.mktemp("folders")
+    (place / "some").mkdir()
+    write_case(place / "some", 9001)
+    scores_by_extract(place / "some", [9001], tiny_head(), place)
+    model = place_model(place / "model", tiny_model(place / "cache.zarr", ABOVE_ALL))
+    names = write_studies(place / "dicoms")
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if isinstance(path, Path) and path.name == UNREADABLE:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with pytest.MonkeyPatch.context() as patch, torch_threads(1):
+        patch.setattr(os, "scandir", refusing)
+        done = triage(place / "dicoms", model, place / "worklist.csv", TriageSettings(workers=1))
+    return Folder(place, model, done, names)
+
+
+def test_there_are_enough_studies() -> None:
+    assert len(DISMISSED) + len(REVIEWED) >= 60
+
+
+@pytest.mark.parametrize("name", DISMISSED)
+def test_whole_studies_are_dismissed(folder: Folder, name: str) -> None:
+    (row,) = folder.rows(f"d {name}")
+    assert (row.decision, row.reason) == ("dismiss", None)
+
+
+@pytest.mark.parametrize("name", REVIEWED)
+def test_what_is_not_explained_is_reviewed(folder: Folder, name: str) -> None:
+    rows = folder.rows(f"r {name}")
+    assert rows
+    assert {row.decision for row in rows} == {"review"}
+    assert REVIEWED[name][1] in "; ".join(str(row.reason) for row in rows)
+
+
+def test_a_study_whose_score_is_high_is_reviewed_without_a_reason(folder: Folder, tmp_path: Path) -> None:
+    """The study with reports and raw copies is decided by its score, as the plain one is."""
+    model = place_model(tmp_path / "model", tiny_model(folder.place / "cache.zarr", 1e-9))
+    (name,) = [place for place, given in folder.names.items() if given == "d reports, states and raw copies"]
+    done = triage(folder.place / "dicoms" / name, model, tmp_path / "w.csv", TriageSettings(workers=1))
+    (row,) = done.rows
+    assert (row.decision, row.complete, row.reason) == ("review", True, None)
+    assert done.counts is not None
+    assert (done.counts.images, done.counts.raw_copies) == (4, 4)
+    assert sum(done.counts.harmless.values()) == len(done.counts.harmless)
+
+
+def test_the_entries_add_up(folder: Folder) -> None:
+    """Counted by the system itself: links are not followed into folders."""
+    counts = folder.done.counts
+    assert counts is not None
+    entries = sum(
+        len(inside) + len(files) for _, inside, files in os.walk(folder.place / "dicoms", followlinks=False)
+    )
+    hidden = sum(len(list(place.iterdir())) for place in (folder.place / "dicoms").rglob(UNREADABLE))
+    assert counts.entries == entries - hidden
+    assert f"{counts.entries:,} entries: " in counts.sentence
+    assert counts.unexplained > 0
+
+
+def test_the_worklist_may_be_in_the_folder(folder: Folder, tmp_path: Path) -> None:
+    """Its journal and lock are no reason, whenever they were left behind."""
+    write_case(tmp_path, 1)
+    for _ in range(2):
+        done = triage(tmp_path, folder.model, tmp_path / "0001" / "w.csv", TriageSettings(workers=1))
+        assert [row.decision for row in done.rows] == ["dismiss"]
+        (tmp_path / "0001" / ".w.csv.work").mkdir(exist_ok=True)
+
+
+MIXED = {
+    "a view that links to another": "same-image",
+    "two women": "patient: the images of the case name different patients",
+    "two studies": "study: the images of the case are of different studies",
+    "identical files": "same-image",
+    "another view in the header": "projection: the header's projection is MLO, the manifest's CC",
+    "magnification": "view-modifier",
+    "raw": "presentation-intent",
+    "plain": "",
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_a_manifest_is_not_taken_on_trust(folder: Folder, tmp_path: Path, kind: str) -> None:
+    place = write_case(tmp_path, 1)
+    if kind == "a view that links to another":
+        (place / "L-MLO.dcm").unlink()
+        (place / "L-MLO.dcm").symlink_to(place / "L-CC.dcm")
+    elif kind == "identical files":
+        (place / "L-MLO.dcm").write_bytes((place / "L-CC.dcm").read_bytes())
+    elif kind == "two women":
+        put(place, 1, "R-CC", PatientName="Other^Woman")
+    elif kind == "two studies":
+        put(place, 1, "R-CC", StudyInstanceUID="1.2.3")
+    elif kind == "another view in the header":
+        put(place, 1, "R-CC", ViewPosition="MLO")
+    elif kind == "magnification":
+        put(place, 1, "R-CC", EstimatedRadiographicMagnificationFactor="2")
+    elif kind == "raw":
+        put(place, 1, "R-CC", PresentationIntentType="FOR PROCESSING")
+    rows = [f"7,{name[0]},{name[2:]},0001/{name}.dcm" for name in PROJECTIONS]
+    (tmp_path / "new.csv").write_text("\n".join(["case_id,laterality,projection,path", *rows]))
+    done = triage(tmp_path / "new.csv", folder.model, tmp_path / "w.csv", TriageSettings(workers=1))
+    (row,) = done.rows
+    assert row.decision == ("review" if MIXED[kind] else "dismiss")
+    assert MIXED[kind] in str(row.reason)
+    assert done.counts is None
