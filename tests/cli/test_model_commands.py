@@ -103,7 +103,7 @@ def test_the_key_of_the_case_ids(run: Run, workplace: Path) -> None:
     key = (workplace / "model.key").read_text().strip()
     assert (workplace / "model.key").stat().st_mode & 0o777 == 0o600
     words = ["certify", "--model", "model", "--cache", "new.zarr", "--out", "certified", "-v", "--log", "log"]
-    known, unknown = run(*words, "--key", "model.key"), run(*words)
+    known, unknown = run(*words, "--key", "model.key"), run(*words, "--overwrite")
     assert (known.code, "case ids also occur" in known.err) == (0, True), known.err
     assert (unknown.code, "no key was given (--key): only images" in unknown.err) == (0, True), unknown.err
     shown = [known.out, known.err, unknown.out, unknown.err]

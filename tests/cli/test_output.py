@@ -116,7 +116,7 @@ def test_the_table_of_certify_as_a_picture(printed: object, width: int, expected
     [
         (
             "preprocess m.csv --out o",
-            "images.preprocess.preprocess",
+            "api.image_functions.preprocess",
             "finished pictures are kept in o; the same",
         ),
         (
@@ -126,15 +126,15 @@ def test_the_table_of_certify_as_a_picture(printed: object, width: int, expected
         ),
         (
             "fit-heads c.zarr --out o",
-            "heads.fit.fit_heads",
+            "api.training_functions.fit_heads",
             "finished folds are kept beside o; continue with",
         ),
         (
             "external a.zarr b.zarr --out o",
-            "studies.external.evaluate_externally",
+            "api.training_functions.external",
             "what was finished is kept beside o; continue with the same command and --resume",
         ),
-        ("sweep c.zarr --out o --grid lr=1", "studies.sweep.sweep.sweep", "finished heads are kept in o;"),
+        ("sweep c.zarr --out o --grid lr=1", "api.training_functions.sweep", "finished heads are kept in o;"),
         (
             "simulate --like nlbs --out o",
             "synthetic.feature_cohort.simulate_cache",
@@ -143,17 +143,17 @@ def test_the_table_of_certify_as_a_picture(printed: object, width: int, expected
         ("cache convert c.zarr --out o", "cache.copy_cache.convert_cache", "o is unfinished; delete it"),
         (
             "images synthesize --like rsna --cases 2 --out o",
-            "synthetic.image_cohort.synthesize_cohort",
+            "api.image_functions.synthesize_images",
             "finished files are kept in o; the same command resumes",
         ),
         ("triage d --model m --out o", "clinic.triage.triage", "finished cases are kept beside o; the same"),
         (
             "compare run --out o",
-            "studies.compare.compare.compare",
+            "api.study_functions.compare",
             "no results were written, earlier ones are",
         ),
-        ("rivals c.zarr --out o", "studies.rivals.rivals.study_cache", "no results were written"),
-        ("demo --out o", "api.demo.run_demo", "finished steps are kept in o; the same command resumes"),
+        ("rivals c.zarr --out o", "api.study_functions.rivals", "no results were written"),
+        ("demo --out o", "api.demo.demo", "finished steps are kept in o; the same command resumes"),
     ],
 )
 def test_ctrl_c_says_what_is_kept(

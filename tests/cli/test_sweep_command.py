@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.heads.cohorts import a_cohort, write_cohort
 from tests.studies.sweep.test_run import content
+from trust_cache.base.documents import unseal
 
 COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
 GRID = ("--grid", "lambda_dismiss=0,0.05", "--grid", "margin=0.05,0.1")
@@ -43,7 +44,7 @@ def test_the_designs_example(run: Run, cache: Path, tmp_path: Path) -> None:
     assert more.code == 0
     assert "trained before and reused: 20 heads; new: 5 heads" in more.err
     document = json.loads(more.out)
-    assert document == json.loads((out / "sweep.json").read_text())
+    assert unseal(json.loads((out / "sweep.json").read_text())) == (document, True)
     assert document["counts"]["looks"] == 2
     assert set(document["winner"]) == {"0.98", "0.95"}
     assert document["axes"]["margin"] == [0.05, 0.1, 0.2]

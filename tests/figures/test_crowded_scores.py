@@ -174,7 +174,7 @@ def test_resplits_have_a_figure_from_the_folder(crowded: Path, tmp_path: Path) -
     assert resplit_figure(plain) is None
     file = tmp_path / "certified" / "resplits.csv"
     file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(InputError, match=r"resplits.csv: is not what points.json says"):
+    with pytest.raises(InputError, match=r"resplits.csv: changed since it was written"):
         gather([crowded], Options(), [tmp_path / "certified"])
 
 
