@@ -1,7 +1,7 @@
 """Export a model from a run: one head, its threshold, and its certificate if there is one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -155,8 +155,6 @@ def export_model(
     if folder.record.test is not None:
         gate = _external_gate(folder, opened, rows)
         ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret, gate)
-        if ready.certificate is None:
-            ready = replace(ready, protocol=wanted)
     else:
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
@@ -181,7 +179,7 @@ def _made_model(
         fingerprint=folder.record.fingerprint,
         head=ready.head,
         threshold=ready.threshold,
-        protocol=ready.protocol,
+        protocol=wanted if ready.certificate is None else ready.protocol,
         reference=ready.reference,
         trained_on=trained_on,
         gate=ready.gate,
