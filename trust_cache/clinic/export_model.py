@@ -155,6 +155,8 @@ def export_model(
     if folder.record.test is not None:
         gate = _external_gate(folder, opened, rows)
         ready = _external(folder, configuration, target, test_cache, certified, trained_on, secret, gate)
+        if ready.certificate is None:
+            ready = replace(ready, protocol=wanted)
     else:
         ready = refit(
             folder, configuration, opened, rows, target, protocol=wanted, threads=threads, on_epoch=on_epoch
@@ -179,7 +181,7 @@ def _made_model(
         fingerprint=folder.record.fingerprint,
         head=ready.head,
         threshold=ready.threshold,
-        protocol=wanted if ready.certificate is None else ready.protocol,
+        protocol=ready.protocol,
         reference=ready.reference,
         trained_on=trained_on,
         gate=ready.gate,
