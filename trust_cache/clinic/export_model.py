@@ -1,7 +1,7 @@
 """Export a model from a run: one head, its threshold, and its certificate if there is one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
