@@ -13,13 +13,12 @@ import polars as pl
 
 from trust_cache.api.result import Result
 from trust_cache.base.digests import changed_files
-from trust_cache.base.documents import parse_json
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
 from trust_cache.cache.cache_reader import Cache, open_cache, read_failures
 from trust_cache.cache.extract.extraction_record import read_record
 from trust_cache.cache.verify_cache import verify_cache
-from trust_cache.certificate.attempts import log_file, read_attempts
+from trust_cache.certificate.attempts import LOG_ENDING, log_file, read_attempts
 from trust_cache.certificate.certified_folder import POINTS
 from trust_cache.certificate.evidence import INSIDE
 from trust_cache.certificate.recertify import verify_certified
@@ -147,21 +146,12 @@ def kind_of(place: str) -> str:
     if path.is_file() and path.suffix == ".jsonl":
         return "history"
     if path.is_file() and path.suffix == ".json":
-        return _kind_of_document(path)
+        return "attempts" if path.name.endswith(LOG_ENDING) else CERTIFICATE
     raise InputError(
         f"{place}: expected a certificate, a cache, a worklist, the history of a model, or a folder of"
         " preprocess, fit-heads, external, certify, sweep, rivals, compare or export-model, found"
         f" {'none of them' if path.exists() else 'nothing there'}"
     )
-
-
-def _kind_of_document(path: Path) -> str:
-    try:
-        content = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        content = None  # whoever reads it says why it cannot be read
-    keys = set(content) if isinstance(content, dict) else set()
-    return "attempts" if "attempts" in keys and "tau" not in keys else CERTIFICATE
 
 
 def _attempt(act: Callable[[], object]) -> tuple[str, ...]:

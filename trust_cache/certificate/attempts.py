@@ -24,6 +24,7 @@ from trust_cache.certificate.points import CERTIFIED, Point
 from trust_cache.heads.run_folder import RECORD, SCORES
 
 SCHEMA = 1
+LOG_ENDING = ".attempts.json"
 _RESTORE = "restore the file. Without it, certificates know of no earlier attempt"
 
 
@@ -68,7 +69,7 @@ def log_file(certified: Path) -> Path:
     place = certified.resolve()
     if place.name == SCORES and (place.parent / RECORD).is_file():
         place = place.parent  # the scores of a run folder
-    return place.with_name(f"{place.name}.attempts.json")
+    return place.with_name(f"{place.name}{LOG_ENDING}")
 
 
 def read_attempts(log: Path) -> tuple[Attempt, ...]:
