@@ -114,7 +114,8 @@ def certify(
         >>> import polars as pl, trust_cache as tc
         >>> labels = [int(i % 20 == 0) for i in range(2000)]
         >>> shares = [(i * 7919 % 1000) / 1000 + labels[i] for i in range(2000)]
-        >>> scores = pl.DataFrame({"case_id": range(2000), "label": labels, "score": shares})
+        >>> ids = [f"{i:04d}" for i in range(2000)]
+        >>> scores = pl.DataFrame({"case_id": ids, "label": labels, "score": shares})
         >>> tc.certify(scores, targets=[0.95]).points[0].status
         'certified'
     """
