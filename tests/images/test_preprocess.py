@@ -200,7 +200,7 @@ def test_killed_and_started_again(manifest: Path, tmp_path: Path) -> None:
         assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
     texts = {row["image_id"]: row["warning"] for row in rows(out / "manifest.csv") if row["path"]}
     assert all(
-        text.startswith("the header's laterality is ") and "; the breast is" in text
+        text.startswith("laterality: the header's laterality is ") and "breast-side: " in text
         for text in texts.values()
     )
 
