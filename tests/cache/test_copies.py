@@ -122,7 +122,7 @@ def test_whatever_fails_or_is_left_out_no_label_changes_and_no_case_is_lost(
     lost, failed = np.array(data.draw(flags)), np.array(data.draw(flags))
     failures = [Failure(image, "read", "lost") for image in first["image_id"].filter(pl.Series(lost))]
     pictures = claim_folder(str(folder / "png"), ImageSettings())
-    pictures.finish(Manifest(first, folder / "manifest.csv"), failures, {})
+    pictures.finish(Manifest(first, folder / "manifest.csv"), failures, {}, {})
     table = read_manifest(folder / "png" / "manifest.csv").table
     assert table["path"].is_null().to_list() == lost.tolist()
     present = ~(lost | failed)

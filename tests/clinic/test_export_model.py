@@ -275,7 +275,8 @@ def test_without_the_key_no_case_id_is_recovered(place: Path, keyed: Path) -> No
 
 def test_with_the_key_equal_case_ids_are_a_warning(place: Path, keyed: Path, tmp_path: Path) -> None:
     def warnings(model: Path, **more: Path) -> str:
-        done = certify_model(model, str(place / "new.zarr"), tmp_path / "out", protocol=LEFT_CC, **more)
+        out = tmp_path / f"out-{model.name}-{len(more)}"
+        done = certify_model(model, str(place / "new.zarr"), out, protocol=LEFT_CC, **more)
         return " ".join(done.certification.warnings)
 
     assert "200 case ids also occur" in warnings(keyed, key=place / "key")

@@ -19,6 +19,9 @@ URL = f"http://user:{SENTINEL}@127.0.0.1:9/x"
 MADE = ("demo", "doctor", "simulate", "images synthesize")  # they have no input that could be missing
 
 
+OUTPUTS = ("--out", "--history", "--sheet", "--log", "--figure", "--page")
+
+
 def is_place(word: str) -> bool:
     return not word.startswith("-") and ("/" in word or "." in word) and not word[0].isdigit()
 
@@ -27,7 +30,7 @@ def with_places(line: str, new: str, which: str) -> list[str] | None:
     """Return an example's words with its places changed: the first, the outputs or the inputs."""
     words = shlex.split(line)[1:]
     places = [number for number, word in enumerate(words) if is_place(word)]
-    outputs = [number for number in places if words[number - 1] in ("--out", "--history", "--sheet", "--log")]
+    outputs = [number for number in places if words[number - 1] in OUTPUTS]
     chosen = {"outputs": outputs, "inputs": [number for number in places if number not in outputs]}[which]
     if not chosen:
         return None

@@ -118,7 +118,7 @@ def test_a_sweep_by_another_trainer(cache: Path, tmp_path: Path) -> None:
     assert trainer.folds == [(0, fold) for fold in range(5)]
     results = pl.read_parquet(done.folder / "results.parquet")
     assert results["search_auroc_case"].n_unique() == 1  # all settings are one head
-    again = sweep(cache, done.folder, space, epochs=4, trainer=trainer)
+    again = sweep(cache, done.folder, space, epochs=4, trainer=trainer, resume=True)
     assert (again.trained, len(trainer.folds)) == (0, 5)
 
 

@@ -68,12 +68,13 @@ def record_pictures(manifest: Path, settings: ImageSettings, decoders: Sequence[
         made[image.image_id] = MadePicture(
             image_id=image.image_id,
             laterality="L",
+            projection="CC",
             dicom_blake3="0" * 64,
             png_blake3=bytes_blake3(place.read_bytes()),
             decoder=decoders[number % len(decoders)],
         )
     record = PictureRecord(schema=1, settings=settings)
-    PictureFolder(str(folder), record).finish(read_manifest(manifest), [], made)
+    PictureFolder(str(folder), record).finish(read_manifest(manifest), [], made, {})
 
 
 def shards_of(folder: Path, images: int = 10, shard_images: int = 4) -> list[ShardFiles]:
