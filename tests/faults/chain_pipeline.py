@@ -220,7 +220,8 @@ def build_pipeline(folder: Path, *, seed: int = 0) -> Path:
             )  # fmt: skip
         cases = pl.read_csv("worklist.csv", infer_schema=False)["case_id"].to_list()
         for known in (cases[:1], cases):
-            rows = "".join(f"{name},0,2024-06-30,2022-01-10\n" for name in known)
+            ends = {name: "0,2024-06-30" if name in known else "," for name in cases}  # the others: unknown
+            rows = "".join(f"{name},{end},2022-01-10\n" for name, end in ends.items())
             Path("outcomes.csv").write_text(f"case_id,label,date,examined\n{rows}")
             if known != cases:
                 _done("monitor", "worklist.csv", *MONITOR)

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.slow
 
 TIMES = int(os.environ.get("TRUST_CACHE_CHAIN", "1"))
 LOGS = ("run.attempts.json", "model.history.jsonl")
+HISTORY = ("model.history.jsonl", "model.history.end.json")
 GENERATE: dict[str, Any] = {"database": None, "deadline": None, "phases": [Phase.generate]}
 GENERATE["suppress_health_check"] = list(HealthCheck)
 OUTCOMES: Counter[str] = Counter()
@@ -136,7 +137,7 @@ STEPS = {
     ),
     "monitor": Step(
         ("monitor", "worklist.csv", *MONITOR, "--json"),
-        ("worklist.csv", "worklist.csv", "worklist.csv.record.json", "model.history.jsonl", "model"),
+        ("worklist.csv", "worklist.csv", "worklist.csv.record.json", *HISTORY, "model"),
         ("model.history.jsonl",),
         ("outcomes.csv",),
         80,

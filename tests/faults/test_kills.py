@@ -75,7 +75,10 @@ COMMANDS = {
     ),
     "monitor": Killed(
         ("monitor", "worklist.csv", *MONITOR),
-        ("worklist.csv", "worklist.csv.record.json", "model.history.jsonl", "model", "outcomes.csv"),
+        (
+            "worklist.csv", "worklist.csv.record.json", "model.history.jsonl", "model.history.end.json",
+            "model", "outcomes.csv",
+        ),
         ("model.history.jsonl",),
     ),
 }  # fmt: skip
