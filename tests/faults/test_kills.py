@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 KILLS, MOST_TRIES = 10, 60
-COMPLETE = "it is complete, there is nothing to resume"
+COMPLETE = "is complete, there is nothing to resume"
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,13 @@ COMMANDS = {
         ("fit-heads", "train.zarr", "--out", "new", *FIT, "--resume"), ("train.zarr", "mine.toml"), ("new",)
     ),
     "sweep": Killed(
-        ("sweep", "train.zarr", "--grid", "lr=0.01,0.02", "--epochs", 1, "--threads", 1, "--out", "new"),
+        ("sweep", "train.zarr", "--grid", "lr=0.01,0.02", "--epochs", 1, "--threads", 1, "--out", "new",
+         "--resume"),
         ("train.zarr",),
         ("new",),
     ),
     "certify": Killed(
-        ("certify", "run", "--out", "new", "--target", 0.9, "--seed", 5, "--resplits", 20),
+        ("certify", "run", "--out", "new", "--target", 0.9, "--seed", 5, "--resplits", 20, "--overwrite"),
         ("run", "run.attempts.json"),
         ("new", "run.attempts.json"),
     ),
