@@ -24,6 +24,7 @@ from trust_cache.certificate.evidence import INSIDE
 from trust_cache.certificate.recertify import verify_certified
 from trust_cache.certificate.verify import Verification
 from trust_cache.certificate.verify import verify as verify_certificate
+from trust_cache.clinic.certify_model import scored_by_problems
 from trust_cache.clinic.model_folder import RECORD as MODEL
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.monitoring.model_history import read_history
@@ -263,7 +264,7 @@ def _certified(place: str, scores: Path | None, columns: Mapping[str, str] | Non
         found = verify_certified(Path(place), scores, columns=columns)
     except InputError as error:
         return ChainLink("certified", place, (str(error),))
-    problems = () if found.problem is None else (found.problem,)
+    problems = (*(() if found.problem is None else (found.problem,)), *scored_by_problems(Path(place)))
     note = (
         f"{place}: its {found.certificates} certificates follow from their own counts; give the run or the"
         " scores with --scores to recompute the counts too"

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.csv_tables import write_rows
-from trust_cache.base.documents import json_bytes, typed
+from trust_cache.base.documents import parse_json, sealed_bytes, typed, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_existing, write_results
 from trust_cache.cache.cache_reader import Cache, open_cache
@@ -99,12 +99,25 @@ def certify_model(
     }
     files = render(certification) | {
         SCORES: write_rows(table.columns, table.iter_rows(named=True)),
-        SCORED_BY: json_bytes(scored_by),
+        SCORED_BY: sealed_bytes(scored_by),
     }
     write_results(out, files, own=OWN, overwrite=overwrite)
     if not attach:
         return ModelCertification(certification, False, None, None)
     return _attach(stored, opened, certification, own if own in wanted else wanted[0])
+
+
+def scored_by_problems(folder: Path) -> tuple[str, ...]:
+    """Return what is wrong with a folder's record of the model that scored; nothing where there is none."""
+    path = folder / SCORED_BY
+    if not path.is_file():
+        return ()
+    try:
+        _, unchanged = unseal(parse_json(path.read_bytes()))
+    except ValueError:
+        unchanged = False
+    changed = f"{path}: changed since `trust-cache certify --model` wrote it; certify again"
+    return () if unchanged else (changed,)
 
 
 def scores_table(
