@@ -116,8 +116,10 @@ def scored_by_problems(folder: Path) -> tuple[str, ...]:
         _, unchanged = unseal(parse_json(path.read_bytes()))
     except ValueError:
         unchanged = False
-    changed = f"{path}: changed since `trust-cache certify --model` wrote it; certify again"
-    return () if unchanged else (changed,)
+    if not unchanged:
+        return (f"{path}: changed since `trust-cache certify --model` wrote it; certify again",)
+    scores = folder / SCORES
+    return () if scores.is_file() else (f"{scores}: expected the scores of the model, found none",)
 
 
 def scores_table(
