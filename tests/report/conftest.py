@@ -53,7 +53,7 @@ class Chromium:
         self.browser = self._launch()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Chromium]:
     """Start chromium; a machine without it skips the test, but CI fails."""
     path = shutil.which("chromium")
