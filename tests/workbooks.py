@@ -19,6 +19,8 @@ def _relations(*targets: tuple[str, str]) -> str:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "<c/>"
     if isinstance(value, bool):
         return f'<c t="b"><v>{int(value)}</v></c>'
     if isinstance(value, str):

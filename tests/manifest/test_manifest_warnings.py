@@ -7,7 +7,7 @@ import pytest
 
 from trust_cache.manifest import manifest_checks as checks
 from trust_cache.manifest.datasets import nlbs
-from trust_cache.manifest.manifest_checks import Check, DatasetCounts, Severity
+from trust_cache.manifest.manifest_checks import Check, ExpectedCounts, Severity
 
 
 def images(**columns: list[Any]) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def changed(column: str, place: int, cell: Any) -> pl.DataFrame:
     return images(**{column: cells})
 
 
-EXPECTED = DatasetCounts(images=8, cases=2, positive_cases=1, positive_images=2)
+EXPECTED = ExpectedCounts(images=8, cases=2, positive_cases=1, positive_images=2)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_each_check_finds_its_own_fault_and_nothing_on_a_plain_table(
 
 
 def test_expected_counts_show_both() -> None:
-    assert checks.counts_expected(images(), EXPECTED) == ()
-    (found,) = checks.counts_expected(changed("label", 0, 1), EXPECTED)
+    assert checks.counts_expected(images(), [EXPECTED]) == ()
+    (found,) = checks.counts_expected(changed("label", 0, 1), [EXPECTED])
     assert "1 positive cases expected, 2 found; 2 positive images expected, 3 found" in found.sentence
     assert " 8 images" not in found.sentence
 

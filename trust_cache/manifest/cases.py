@@ -1,13 +1,14 @@
 """Group images into cases: a case's label, its patient, its score, and whether it may be dismissed at all.
 
-A case is positive if one of its images is, whether or not that image could be read. Its score is the maximum
-over its images. A case that does not fulfil the protocol is incomplete: it is reviewed whatever its score.
-`certify` and `triage` both decide that by `case_problems`.
+A case is positive if one of its images is, whether or not that image could be read. Its score is that of its
+images by the configuration's aggregation, the maximum for all of the paper's. A case that does not fulfil the
+protocol is incomplete: it is reviewed whatever its score. `certify` and `triage` both decide that by
+`case_problems`, and both score cases by `aggregate`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,15 @@ from trust_cache.manifest.picture_checks import SEPARATOR, finding
 from trust_cache.manifest.protocol import Protocol
 
 Number = TypeVar("Number", bound=np.generic)
+# How the scores of a case's images become its own: the highest; per breast the mean of its projections, then
+# the highest breast; 1 - product of (1 - score); the mean of the two highest.
+Aggregation = Literal["maximum", "breast-mean", "noisy-or", "top-two"]
+AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
+MAXIMUM: Aggregation = "maximum"
+NEEDS_SIDES: Aggregation = "breast-mean"
+# A case scores at least as much as each of its images: dismissing it dismisses all of them.
+ABOVE_IMAGES: tuple[Aggregation, ...] = ("maximum", "noisy-or")
+LATERALITY = "laterality"
 PATIENT = "patient_id"
 # The label of the whole case. `cache subset` adds it, so that leaving out images changes no label.
 CASE_LABEL = "case_label"
@@ -41,10 +51,11 @@ class Cases:
     of_image: NDArray[np.int64]
     # The number of each case's patient, in the order of their first cases. A case without one is its own.
     patients: NDArray[np.int64]
+    breasts: NDArray[np.int64] | None = None  # the number of each image's breast; None: sides are not known
 
-    def score(self, images: NDArray[Number]) -> NDArray[Number]:
+    def score(self, images: NDArray[Number], aggregation: Aggregation = MAXIMUM) -> NDArray[Number]:
         """Return the case scores [..., case] of image scores [..., image]; NaN where an image has none."""
-        return case_maxima(images, self.of_image)
+        return aggregate(images, self.of_image, aggregation, self.breasts)
 
     @property
     def repeated_patients(self) -> bool:
@@ -64,7 +75,9 @@ def find_cases(images: pl.DataFrame) -> Cases:
     labels = images["label"].cast(pl.Int64).to_numpy()
     if CASE_LABEL in images.columns:
         labels = np.maximum(labels, _read_case_labels(images))
-    return Cases(case_ids, case_maxima(labels, of_image), of_image, _number_patients(images, case_ids))
+    breasts = number_breasts(images[LATERALITY], of_image) if LATERALITY in images.columns else None
+    patients = _number_patients(images, case_ids)
+    return Cases(case_ids, case_maxima(labels, of_image), of_image, patients, breasts)
 
 
 def _read_case_labels(images: pl.DataFrame) -> NDArray[np.int64]:
@@ -111,6 +124,60 @@ def case_maxima(images: NDArray[Number], of_image: NDArray[Any]) -> NDArray[Numb
     return np.asarray(np.maximum.reduceat(images[..., order], starts, axis=-1))
 
 
+def aggregate(
+    images: NDArray[Any],
+    of_image: NDArray[Any],
+    aggregation: Aggregation = MAXIMUM,
+    breasts: NDArray[np.int64] | None = None,
+) -> NDArray[Any]:
+    """Aggregate image scores [..., image] to cases 0, 1, ...; one NaN among its images makes a case NaN.
+
+    The result does not depend on the order of the images, bit for bit.
+    """
+    if aggregation == MAXIMUM:
+        return case_maxima(images, of_image)
+    if aggregation == NEEDS_SIDES and breasts is None:
+        raise InputError(f"aggregation {NEEDS_SIDES}: expected the column {LATERALITY}, found none")
+    if images.ndim > 1:
+        return np.stack([aggregate(row, of_image, aggregation, breasts) for row in images])
+    highest = case_maxima(images, of_image)
+    if aggregation == "noisy-or":
+        if np.any((images < 0) | (images > 1)):
+            raise InputError("aggregation noisy-or: expected scores from 0 to 1, found others")
+        found = 1.0 - _reduced(np.multiply, 1.0 - images, of_image)
+        found = np.maximum(found, highest)  # rounding may take it below an image
+        found = np.where(np.unique(of_image, return_counts=True)[1] == 1, highest, found)
+    elif aggregation == "top-two":
+        order = np.lexsort((images, of_image))
+        ends = np.flatnonzero(np.append(of_image[order][1:] != of_image[order][:-1], True))
+        second = np.maximum(ends - 1, 0)
+        alone = of_image[order][second] != of_image[order][ends]
+        found = 0.5 * (images[order][ends] + images[order][np.where(alone, ends, second)])
+    else:
+        _, first, of_breast = np.unique(np.asarray(breasts), return_index=True, return_inverse=True)
+        means = _reduced(np.add, images, of_breast) / np.bincount(of_breast)
+        found = case_maxima(means, of_image[first])
+    return np.asarray(np.where(np.isnan(highest), highest, found), dtype=images.dtype)
+
+
+def _reduced(operation: np.ufunc, values: NDArray[Any], group: NDArray[Any]) -> NDArray[Any]:
+    """Add or multiply the values of groups 0, 1, ... from the smallest value on."""
+    order = np.lexsort((values, group))
+    starts = np.flatnonzero(np.append(True, group[order][1:] != group[order][:-1])[: group.size])
+    return np.asarray(operation.reduceat(values[order], starts))
+
+
+def number_breasts(laterality: pl.Series, of_image: NDArray[Any]) -> NDArray[np.int64]:
+    """Number the breasts of images by case and side; an image of an unknown side is a breast of its own."""
+    sides = texts(laterality).str.to_uppercase().to_list()
+    numbers: dict[tuple[int, str | int], int] = {}
+    keys = (
+        (case, number if side is None else side)
+        for number, (case, side) in enumerate(zip(of_image.tolist(), sides, strict=True))
+    )
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
 def highest_images(scores: NDArray[np.floating], of_image: NDArray[Any]) -> NDArray[np.int64]:
     """Return for each case the image that sets its score."""
     order = np.lexsort((scores, of_image))
@@ -118,9 +185,35 @@ def highest_images(scores: NDArray[np.floating], of_image: NDArray[Any]) -> NDAr
     return np.asarray(order[last], dtype=np.int64)
 
 
-def deciding_image(scores: Mapping[str, float]) -> str | None:
-    """Return the image that sets one case's score, the first by name among equals; None without images."""
+def deciding_image(scores: Mapping[str, float], aggregation: Aggregation = MAXIMUM) -> str | None:
+    """Return the highest image of one case, the first by name among equals.
+
+    None without images, and where another image could decide as well.
+    """
+    if aggregation not in ABOVE_IMAGES:
+        return None
     return max(sorted(scores), key=scores.__getitem__, default=None)
+
+
+def score_case(
+    scores: Mapping[str, float], sides: Mapping[str, str | None], aggregation: Aggregation
+) -> float | None:
+    """Return the score of one case from its images' scores and sides by name; None without images."""
+    if not scores:
+        return None
+    values, of_image = np.array(list(scores.values())), np.zeros(len(scores), dtype=np.int64)
+    breasts = number_breasts(pl.Series([sides.get(name) for name in scores], dtype=pl.String), of_image)
+    return float(aggregate(values, of_image, aggregation, breasts)[0])
+
+
+def add_warnings(images: pl.DataFrame, found: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return the table with these warnings about pictures, by image, added to the column `warning`."""
+    given = images[WARNING].fill_null("") if WARNING in images.columns else [""] * images.height
+    cells = [
+        SEPARATOR.join(dict.fromkeys((*filter(None, text.split(SEPARATOR)), *found.get(image, ()))))
+        for image, text in zip(images["image_id"], given, strict=True)
+    ]
+    return images.with_columns(pl.Series(WARNING, cells, dtype=pl.String))
 
 
 @dataclass(frozen=True)
@@ -143,7 +236,7 @@ class CaseImage:
 def case_problems(images: Sequence[CaseImage], protocol: Protocol) -> tuple[str, ...]:
     """Return everything that keeps a case from being dismissed; nothing for a complete case.
 
-    Several images of one projection are allowed: the highest score counts.
+    Several images of one projection are allowed: each has its score.
     """
     problems = [f"image {image.image_id}: {text}" for image in images for text in image.failures]
     problems += [

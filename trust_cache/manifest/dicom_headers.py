@@ -20,6 +20,7 @@ TEXTS = (
     *("ImageType", "BodyPartExamined", "ImageLaterality", "Laterality", "ViewPosition"),
     *("AcquisitionDeviceProcessingDescription", "PartialView", "QualityControlImage", "PatientOrientation"),
     *("EstimatedRadiographicMagnificationFactor", "NumberOfFrames", "Rows"),
+    *("SeriesDescription", "DerivationDescription"),
 )
 SEQUENCES = ("ViewCodeSequence", "ViewModifierCodeSequence", "AnatomicRegionSequence")
 HEADER_ELEMENTS = (*IDENTITY, *TEXTS, *SEQUENCES)
@@ -33,7 +34,7 @@ HARMLESS = {
     **dict.fromkeys((f"1.2.840.10008.5.1.4.1.1.88.{n}" for n in (11, 22, 33, 34)), "structured report"),
     "1.2.840.10008.5.1.4.1.1.88.50": "CAD report",
     "1.2.840.10008.5.1.4.1.1.88.59": "key object selection",
-    "1.2.840.10008.5.1.4.1.1.88.67": "dose report",
+    **dict.fromkeys((f"1.2.840.10008.5.1.4.1.1.88.{n}" for n in (67, 73, 76)), "dose report"),
     "1.2.840.10008.5.1.4.1.1.104.1": "PDF",
 }
 _CLASSES = {
@@ -76,11 +77,25 @@ _MODIFIERS = {
     **dict.fromkeys(("399161006", "R-102D2"), "cleavage"),
     **dict.fromkeys(("399110001", "R-102C2"), "tangential"),
 }
-_BREAST = frozenset({"T-04000", "76752008"})
-_BREAST_WORDS = frozenset({"", "BREAST", "BREASTS", "MAMMA", "BREAST L", "BREAST R"})
+# The breast, either and both, in SNOMED CT; the breast in its former code.
+_BREAST = frozenset({"76752008", "80248007", "73056007", "63762007", "T-04000"})
+# Units also write the side, and the examination for the part.
+_BREAST_WORDS = frozenset({"BREAST", "BREASTS", "MAMMA", "MAMMO", "MAMMOGRAPHY"})
+_SIDE_WORDS = frozenset({"L", "R", "LEFT", "RIGHT", "BOTH", "BILATERAL"})
 # PS3.3 C.8.11.7.1.4 and C.8.21: pictures that are computed from a tomosynthesis volume.
 _COMPUTED = frozenset(
     {"GENERATED_2D", "TOMO_2D", "TOMO_PROJ", "TOMO", "TOMOSYNTHESIS", "VOLUME", "MAX_IP", "MIN_IP"}
+)
+# The makers' names: Hologic, GE, Siemens, Fujifilm, IMS Giotto; in descriptions, which units may change.
+_COMPUTED_NAMES = re.compile(
+    r"(?<![A-Z0-9])(?:[CSG][\s_-]?VIEW|V[\s_-]?PREVIEW|(?:INTELLIGENT|INSIGHT|GENERATED|SYN|TOMO)[\s_-]?2[\s_-]?D"
+    r"|I2D|S2D|SYNTH(?!ESIS)\w*)(?![A-Z0-9])"
+)
+_DESCRIPTIONS = (
+    "SeriesDescription",
+    "AcquisitionDeviceProcessingDescription",
+    "DerivationDescription",
+    "ImageType",
 )
 _MAGNIFIED = 1.3  # contact mammography has 1.0 to 1.15, magnification views 1.5 to 2
 _UID = re.compile(r"[0-9.]{1,64}")
@@ -120,7 +135,7 @@ def classify(values: HeaderValues, file_class: str = "") -> ImageHeader:
     keys = {
         "study": _valid_uid(values.text("StudyInstanceUID")),
         "instance": _valid_uid(values.text("SOPInstanceUID")),
-        "patient": tuple(_digest(values.texts.get(name, ())) for name in IDENTITY),
+        "patient": tuple(digest_identity(values.texts.get(name, ())) for name in IDENTITY),
     }
     if sop_class in HARMLESS and not values.text("Rows"):
         return ImageHeader("harmless", HARMLESS[sop_class], **keys)  # type: ignore[arg-type]
@@ -142,7 +157,7 @@ def _valid_uid(text: str) -> str:
     return text if _UID.fullmatch(text) else ""
 
 
-def _digest(texts: Iterable[str]) -> str:
+def digest_identity(texts: Iterable[str]) -> str:
     """Return a digest of an identifying text, equal for spellings that differ in case and separators."""
     text = " ".join(re.sub(r"[\^=\s]+", " ", part).strip().casefold() for part in texts).strip()
     return hashlib.sha256(text.encode(errors="replace")).hexdigest() if text else ""
@@ -169,20 +184,35 @@ def _kind_findings(values: HeaderValues) -> list[str]:
     found = []
     if values.text("Modality") not in ("", "MG"):
         found.append(finding("image-kind", "expected the modality MG, found another"))
-    if _COMPUTED & {part.strip().upper() for part in values.texts.get("ImageType", ())}:
-        found.append(finding("image-kind", "the picture is computed from tomosynthesis (ImageType)"))
+    if (element := _computed_by(values)) is not None:
+        found.append(finding("image-kind", f"the picture is computed from tomosynthesis ({element})"))
     frames = values.text("NumberOfFrames")
     if frames not in ("", "1"):
         found.append(finding("image-kind", "the object has several frames"))
     if values.text("QualityControlImage") == "YES":
         found.append(finding("image-kind", "the header says that it is a quality control image"))
     region = values.codes.get("AnatomicRegionSequence", ())
-    if values.text("BodyPartExamined") not in _BREAST_WORDS or not set(region) <= _BREAST:
+    words = set(re.split(r"[\s_^,/-]+", values.text("BodyPartExamined"))) - {"", *_SIDE_WORDS}
+    if not words <= _BREAST_WORDS or not set(region) <= _BREAST:
         found.append(finding("body-part", "expected the breast, the header names another body part"))
     rows = [part.strip().upper() for part in values.texts.get("PatientOrientation", ())]
     if len(rows) > 1 and rows[1].startswith("H"):
         found.append(finding("orientation", "by PatientOrientation the image is upside down"))
     return found
+
+
+def _computed_by(values: HeaderValues) -> str | None:
+    """Return the element by which a picture is computed from a tomosynthesis volume; None if none says so."""
+    if _COMPUTED & {part.strip().upper() for part in values.texts.get("ImageType", ())}:
+        return "ImageType"
+    return next(
+        (
+            name
+            for name in _DESCRIPTIONS
+            if any(_COMPUTED_NAMES.search(part.upper()) for part in values.texts.get(name, ()))
+        ),
+        None,
+    )
 
 
 def _modifier_findings(values: HeaderValues) -> list[str]:

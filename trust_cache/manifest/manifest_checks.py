@@ -4,17 +4,24 @@ Each check takes a table of images and returns what it found. An error prevents 
 is worth knowing, and every row is kept.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 import polars as pl
+
+from trust_cache.manifest.dicom_headers import PROJECTIONS
 
 ITEMS_SHOWN = 5
 MOST_IMAGES = 20  # of one case; the public sets have up to 14
 STANDARD_IMAGES = ("L CC", "L MLO", "R CC", "R MLO")
 # Never the name of a case or an image: programs write it for a missing id.
 _NO_ID = ("nan", "none", "null")
+_SHORTENED = r"^\d(?:\.\d+)?[eE]\+\d+$"  # 4.34909E+15
+AGAIN = "the same image again"
+PATIENT_LABEL = "patient_label"  # whether a patient ever has cancer, where a data set says so
+LEFT_OUT = "left_out"  # the column with the reason why an image is not written
+LEFT_OUT_CHECK = "left-out"
 
 
 class Severity(StrEnum):
@@ -33,6 +40,20 @@ class DatasetCounts:
     cases: int
     positive_cases: int
     positive_images: int
+
+
+@dataclass(frozen=True)
+class ExpectedCounts:
+    """The published size of a data set, before any image is left out; None where it is not published."""
+
+    images: int | None = None
+    cases: int | None = None
+    patients: int | None = None
+    positive_cases: int | None = None
+    positive_images: int | None = None
+    positive_patients: int | None = None
+    breasts: int | None = None  # that have a label
+    positive_breasts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +119,7 @@ def counted_images(rows: pl.DataFrame) -> str:
     return counted(rows.height, "image")
 
 
-def columns_free(further: Sequence[str], standard: Sequence[str]) -> Findings:
+def columns_free(further: Sequence[str], standard: Collection[str]) -> Findings:
     """No further column has the name of a column that the manifest makes itself."""
     taken = [name for name in further if name in standard]
     if not taken:
@@ -118,6 +139,22 @@ def ids_given(images: pl.DataFrame) -> Findings:
         absent = images.filter(text.is_null() | text.str.to_lowercase().is_in(_NO_ID))
         items = items_of(absent, pl.format("line {}", "line"))
         found += finding("ids-given", f"no {name} on {counted(absent.height, 'row')}", items, Severity.ERROR)
+    return tuple(found)
+
+
+def ids_whole(images: pl.DataFrame) -> Findings:
+    """No id is a number that a spreadsheet has shortened."""
+    found: list[Finding] = []
+    for name in ("image_id", "case_id", "patient_id"):
+        if name not in images.columns:
+            continue
+        short = images.filter(pl.col(name).str.contains(_SHORTENED))
+        items = items_of(short, pl.format("line {}: {}", "line", name))
+        summary = (
+            f"expected a whole {name}, found a number shortened by a spreadsheet on"
+            f" {counted(short.height, 'row')}; use the table as downloaded"
+        )
+        found += finding("ids-whole", summary, items, Severity.ERROR)
     return tuple(found)
 
 
@@ -150,6 +187,17 @@ def lateralities_known(images: pl.DataFrame) -> Findings:
     return finding("lateralities-known", summary, items_of(wrong, text), Severity.ERROR)
 
 
+def projections_known(images: pl.DataFrame, severity: Severity = Severity.ERROR) -> Findings:
+    """Every projection that is given is one of DICOM's."""
+    text = pl.col("projection").str.to_uppercase().str.replace_all(r"[\s_-]", "")
+    wrong = images.filter(~text.is_in(list(PROJECTIONS)))
+    summary = (
+        f"expected a projection of DICOM's (CC, MLO, ...), found others on {counted(wrong.height, 'row')}"
+    )
+    items = items_of(wrong, pl.format("line {}: {}", "line", "projection"))
+    return finding("projections-known", summary, items, severity)
+
+
 def lateralities_given(images: pl.DataFrame) -> Findings:
     """Every image has a laterality: without it right breasts cannot be mirrored."""
     absent = images.filter(pl.col("laterality").is_null() & pl.col("laterality_text").is_null())
@@ -169,18 +217,52 @@ def count(images: pl.DataFrame) -> DatasetCounts:
     )
 
 
-def counts_expected(images: pl.DataFrame, expected: DatasetCounts) -> Findings:
-    """The metadata have as many images and cases as a complete copy."""
+def _all_counts(images: pl.DataFrame) -> dict[str, int]:
+    """Return every count that a description may publish."""
     found = asdict(count(images))
-    apart = [
-        f"{number:,} {name.replace('_', ' ')} expected, {found[name]:,} found"
-        for name, number in asdict(expected).items()
-        if found[name] != number
-    ]
-    if not apart:
-        return ()
-    sentence = f"not the counts of a complete copy: {'; '.join(apart)}"
+    if "patient_id" in images.columns:
+        found["patients"] = images["patient_id"].n_unique()
+    if PATIENT_LABEL in images.columns:
+        found["positive_patients"] = images.filter(pl.col(PATIENT_LABEL) == 1)["patient_id"].n_unique()
+    breasts = images.filter(pl.col("label").is_not_null()).select("case_id", "laterality", "label").unique()
+    found["breasts"] = breasts.select("case_id", "laterality").n_unique()
+    found["positive_breasts"] = breasts.filter(pl.col("label") == 1).height
+    return found
+
+
+def counts_expected(images: pl.DataFrame, releases: Sequence[ExpectedCounts]) -> Findings:
+    """The metadata have as many images and cases as a complete copy of some release."""
+    found = _all_counts(images)
+    apart: list[tuple[float, list[str]]] = []
+    for expected in releases:
+        known = {name: number for name, number in asdict(expected).items() if number is not None}
+        compared = {name: number for name, number in known.items() if name in found}
+        differing = [
+            f"{number:,} {name.replace('_', ' ')} expected, {found[name]:,} found"
+            for name, number in compared.items()
+            if found[name] != number
+        ]
+        if not differing:
+            return ()
+        apart.append((len(differing) / len(compared), differing))
+    _, nearest = min(apart, key=lambda release: release[0])  # a release may publish few counts
+    sentence = f"not the counts of a complete copy: {'; '.join(nearest)}"
     return (Finding("counts-expected", Severity.WARNING, sentence),)
+
+
+def images_left_out(images: pl.DataFrame) -> Findings:
+    """Return one finding for each reason in `left_out`, with every image left out."""
+    found: list[Finding] = []
+    kept = images.filter(pl.col(LEFT_OUT).is_null())["case_id"].unique()
+    for (reason,), rows in images.filter(pl.col(LEFT_OUT).is_not_null()).group_by(
+        LEFT_OUT, maintain_order=True
+    ):
+        cases = rows["case_id"].unique()
+        gone = int((~cases.is_in(kept.implode())).sum())
+        whole = f" ({counted(gone, 'whole case')})" if gone else ""
+        summary = f"{counted_images(rows)} of {counted(cases.len(), 'case')}{whole} left out, {reason}"
+        found += finding(LEFT_OUT_CHECK, summary, items_of(rows))
+    return tuple(found)
 
 
 def images_plausible(images: pl.DataFrame) -> Findings:
@@ -243,6 +325,20 @@ def breasts_agree(images: pl.DataFrame) -> Findings:
     items = [Item(case_id, None, str(side)) for case_id, side, _ in mixed.iter_rows()]
     summary = f"{counted(len(items), 'breast')} with both positive and negative images"
     return finding("breasts-agree", summary, items)
+
+
+def repeated(*columns: str) -> pl.Expr:
+    """Tell whether an earlier row has the same values in these columns."""
+    key = pl.struct(columns)
+    return key.is_duplicated() & ~key.is_first_distinct()
+
+
+def projections_distinct(images: pl.DataFrame) -> Findings:
+    """No case has a projection of one breast twice."""
+    again = images.filter(repeated("case_id", "laterality", "projection"))
+    text = pl.format("{} {} again", pl.col("laterality").fill_null("?"), pl.col("projection").fill_null("?"))
+    summary = f"{counted_images(again)} of a projection that the case already has, kept"
+    return finding("projections-distinct", summary, items_of(again, text))
 
 
 def lateralities_present(images: pl.DataFrame) -> Findings:

@@ -95,6 +95,11 @@ def read_manifest(path: Path | str, *, filled: Sequence[str] = ()) -> Manifest:
     images = images.with_columns(
         pl.when(number).then(pl.col("label")), pl.when(same).then(pl.col("laterality"))
     )
+    if images["label_text"].is_null().all():
+        raise InputError(
+            f"{path}: expected labels, found none: `triage` takes a manifest without labels; for training,"
+            " make it again with labels (`trust-cache manifest dicom FOLDER --labels FILE`)"
+        )
     errors = [found for check in ERRORS for found in check(images)]
     for name in filled:
         if images[name].is_null().all():
@@ -146,12 +151,19 @@ def read_manifest_columns(metadata: Metadata, ages: Sequence[str] = ()) -> pl.Da
     return read_images(complete, ages=ages, label_text="label", laterality_text="laterality", **same)
 
 
-def join_columns(images: pl.DataFrame, metadata: Metadata, used: Sequence[str]) -> pl.DataFrame:
-    """Return the manifest's columns of these images, then the metadata's columns that were not `used`."""
-    further = metadata.table.drop(used, strict=False)
-    table = pl.concat([images.select(MANIFEST_COLUMNS), further], how="horizontal")
+def join_columns(
+    images: pl.DataFrame, metadata: Metadata, used: Sequence[str], added: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Return the manifest's and the `added` columns of these images, then the metadata's not `used`.
+
+    The images name their rows of the metadata by `line`.
+    """
+    further = metadata.table.drop(used, strict=False).with_columns(metadata.lines.alias(LINE))
+    rows = images.select(pl.col("line").alias(LINE)).join(further, on=LINE, how="left", maintain_order="left")
+    table = pl.concat([images.select(*MANIFEST_COLUMNS, *added), rows.drop(LINE)], how="horizontal")
     try:
-        find_cases(table)  # one patient per case, and labels of whole cases that are labels
+        # One patient per case, and labels of whole cases that are labels; new cases may have none.
+        find_cases(table.with_columns(pl.col("label").fill_null(0)))
     except InputError as error:
         raise InputError(f"{metadata.source}: {error}") from error
     return table

@@ -5,11 +5,20 @@ wherever it is found. Under a protocol with `review_warnings` it also keeps its 
 unless the protocol accepts the check.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from trust_cache.statistics.sketches import SKETCH_NUMBERS, same_pairs
+
 SEPARATOR = "; "  # between findings in one cell: no finding contains it
+_SHOWN = 3  # other pictures named in a finding
 
 _EXPORT = "Export the image again, or review the case"
 _HEADER = "Correct the header, or review the case"
 _ACCEPT = "Leave it out, or accept the check in a protocol of your own"
+_DE_IDENTIFIED = "For de-identified data, accept the check in a protocol of your own"
 
 # What to do about a finding, by the name of its check.
 CHECKS: dict[str, str] = {
@@ -22,8 +31,8 @@ CHECKS: dict[str, str] = {
     "laterality": _HEADER,
     "projection": _HEADER,
     "orientation": _EXPORT,
-    "patient": "Find out whose images these are before anything else",
-    "study": "Put one examination into a case",
+    "patient": f"Find out whose images these are. {_DE_IDENTIFIED}",
+    "study": f"Put one examination into a case. {_DE_IDENTIFIED}",
     "same-image": "Remove the copy, or find the image that it replaced",
     # Whether its pixels are plausible
     "bits": _EXPORT,
@@ -40,6 +49,8 @@ CHECKS: dict[str, str] = {
     "row-shift": _EXPORT,
     "breast-side": "Check the laterality, or export the image again",
     "upside-down": _EXPORT,
+    "breast": "Look at the picture: it may not be a mammogram",
+    "unexamined": "Run `trust-cache extract` again, which examines it",
     "same-picture": "Remove the copy, or find the image that it replaced",
     # Whether its features are those of a mammogram
     "feature-gate": "Look at the picture: it is unlike those that the model was trained on",
@@ -59,3 +70,25 @@ def check_of(text: str) -> str | None:
     """Return the name of the check that a warning comes from; None if it names none."""
     name = text.partition(":")[0]
     return name if name in CHECKS else None
+
+
+def same_pictures(sketches: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return a finding for each image whose picture another one has too; `sketches` has case and sketch.
+
+    No two exposures give the same picture, within a case or in different cases.
+    """
+    names = sorted(sketches)
+    rows = [np.frombuffer(bytes.fromhex(sketches[name][1]), dtype=">i2").astype(np.int16) for name in names]
+    usable = [row if row.size == SKETCH_NUMBERS else np.zeros(SKETCH_NUMBERS, dtype=np.int16) for row in rows]
+    others: dict[str, list[str]] = defaultdict(list)
+    for first, second in same_pairs(np.stack(usable)) if usable else ():
+        others[names[first]].append(names[second])
+        others[names[second]].append(names[first])
+    found = {}
+    for name, equal in others.items():
+        further = any(sketches[other][0] != sketches[name][0] for other in equal)
+        place = " of another case" if further else ""
+        more = ", ..." if len(equal) > _SHOWN else ""
+        words = f"the same picture as image {', '.join(sorted(equal)[:_SHOWN])}{more}{place}"
+        found[name] = finding("same-picture", words)
+    return found

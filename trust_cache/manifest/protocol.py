@@ -63,7 +63,7 @@ class Protocol(Document, frozen=True, kw_only=True):
 
 
 PAPER = Protocol(name="paper")
-FEATURE_TAIL = 0.001  # one image in a thousand: about one case of four images in 250 is reviewed for it
+FEATURE_TAIL = 0.001  # of ordinary images; the estimate is cautious, so that fewer are stopped
 SCREENING = Protocol(name="screening", projections=STANDARD, review_warnings=True, feature_tail=FEATURE_TAIL)
 PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, SCREENING)}
 

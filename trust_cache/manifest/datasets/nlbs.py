@@ -21,7 +21,13 @@ def dataset() -> Dataset:
     return Dataset(
         required=tuple(description.layout[part] for part in ("path", "label", "laterality", "projection")),
         read=_read,
-        errors=(paths_known, checks.images_distinct, checks.labels_binary, checks.lateralities_known),
+        errors=(
+            paths_known,
+            checks.images_distinct,
+            checks.labels_binary,
+            checks.lateralities_known,
+            checks.projections_known,
+        ),
         warnings=(
             *checks.WARNINGS,
             lateralities_read,
@@ -31,7 +37,8 @@ def dataset() -> Dataset:
             categories_known,
             categories_agree,
         ),
-        expected=description.expected,
+        expected=description.releases,
+        table="NLBSD_Metadata.csv",
     )
 
 

@@ -3,8 +3,14 @@
 import polars as pl
 
 from trust_cache.manifest.datasets.dataset import Dataset, describe_dataset
-from trust_cache.manifest.manifest_checks import ERRORS, WARNINGS, breasts_agree, lateralities_given
-from trust_cache.manifest.metadata_file import Metadata, read_images
+from trust_cache.manifest.manifest_checks import (
+    ERRORS,
+    WARNINGS,
+    breasts_agree,
+    lateralities_given,
+    projections_known,
+)
+from trust_cache.manifest.metadata_file import Metadata, id_of, read_images
 
 
 def dataset() -> Dataset:
@@ -14,9 +20,10 @@ def dataset() -> Dataset:
     return Dataset(
         required=tuple(layout[part] for part in ("image", "case", "label", "laterality", "projection")),
         read=_read,
-        errors=(*ERRORS, lateralities_given),
+        errors=(*ERRORS, lateralities_given, projections_known),
         warnings=(*WARNINGS, breasts_agree),
-        expected=description.expected,
+        expected=description.releases,
+        table="train.csv",
         hints={layout["label"]: ". RSNA's test.csv has no labels: use train.csv"},
     )
 
@@ -32,4 +39,5 @@ def _read(metadata: Metadata) -> pl.DataFrame:
         laterality_text=layout["laterality"],
         projection=layout["projection"],
     )
+    images = images.with_columns(id_of(name) for name in ("image_id", "case_id"))
     return images.with_columns(path=pl.format("{}/{}.dcm", "case_id", "image_id"))
