@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.files import write_file, write_folder, write_keeping
+from trust_cache.base.files import refuse_unknown, write_file, write_folder, write_keeping
 
 OWN = {"a.txt", "sub"}
 FILES = {"a.txt": b"one", "sub/b.txt": b"two"}
@@ -145,3 +145,10 @@ def test_a_parent_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write there"):
         write_folder(tmp_path / "file" / "out", FILES, own=OWN)
+
+
+def test_an_unfinished_file_of_a_killed_command_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / f"sweep.json.{'0af' * 10}12.partial").write_bytes(b"{")
+    refuse_unknown(tmp_path, own={"sweep.json"})
+    with pytest.raises(InputError, match="does not write"):
+        refuse_unknown(tmp_path, own={"run.json"})

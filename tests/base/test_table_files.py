@@ -38,6 +38,22 @@ def test_every_format_has_the_same_cells(tmp_path: Path, ending: str) -> None:
     assert id_warnings(read, "it", {"case": "cases"}) == []
 
 
+@pytest.mark.parametrize(
+    ("mark", "end", "separator"), [("", "\r", ";"), ("", "\r", ","), ("\ufeff", "\r\n", ",")]
+)
+def test_every_end_of_a_line_is_read(tmp_path: Path, mark: str, end: str, separator: str) -> None:
+    path = tmp_path / "table.csv"
+    text = mark + TABLE.write_csv(line_terminator=end, separator=separator)
+    path.write_bytes(text.encode())
+    assert read_table_file(path).table["Case"].to_list() == ["007", "8"]
+
+
+def test_an_empty_column_of_a_workbook_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    empty = TABLE.with_columns(note=pl.lit(None, pl.String))
+    assert read_table_file(write(tmp_path / "t.xlsx", empty)).table["note"].null_count() == 2
+    assert caplog.records == []
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.floats(min_value=0, max_value=1), min_size=2, max_size=20))
 def test_no_digit_is_lost_in_a_workbook(tmp_path: Path, values: list[float]) -> None:

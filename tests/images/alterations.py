@@ -43,7 +43,9 @@ def _window(width: float) -> Alteration:
     def alter(dataset: Dataset) -> None:
         _without_windows(dataset)
         values = pixels_of(dataset)
-        dataset.WindowCenter, dataset.WindowWidth = float(values[values > np.median(values)].mean()), width
+        inner = values[(values > values.min()) & (values < values.max())]
+        upper = inner[inner > np.median(values)]  # none where the air has the largest value
+        dataset.WindowCenter, dataset.WindowWidth = float((upper if upper.size else inner).mean()), width
 
     return alter
 

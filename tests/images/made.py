@@ -2,16 +2,21 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import gdcm
 import numpy as np
 from numpy.typing import NDArray
 from pydicom import Dataset, dcmread
 from pydicom.dataset import FileMetaDataset
+from pydicom.encaps import encapsulate
 from pydicom.uid import (
+    UID,
     DigitalMammographyXRayImageStorageForPresentation,
     ExplicitVRLittleEndian,
     JPEG2000Lossless,
+    JPEGLossless,
+    JPEGLosslessSV1,
     generate_uid,
 )
 
@@ -37,7 +42,7 @@ def mammogram(
     return np.rint(np.clip(share, 0, 1) * (2**bits - 1)).astype(np.uint16)
 
 
-def dataset(pixels: NDArray[np.uint16], *, bits: int = 12, **elements: object) -> Dataset:
+def dataset(pixels: NDArray[Any], *, bits: int = 12, **elements: object) -> Dataset:
     """An uncompressed data set of these pixels."""
     ds = Dataset()
     ds.file_meta = FileMetaDataset()
@@ -49,7 +54,7 @@ def dataset(pixels: NDArray[np.uint16], *, bits: int = 12, **elements: object) -
     ds.PatientName, ds.PatientBirthDate = "Planted^Name", "19610203"
     ds.Rows, ds.Columns = pixels.shape
     ds.SamplesPerPixel, ds.PhotometricInterpretation = 1, "MONOCHROME2"
-    ds.BitsAllocated, ds.BitsStored, ds.HighBit = 16, bits, bits - 1
+    ds.BitsAllocated, ds.BitsStored, ds.HighBit = 8 * pixels.dtype.itemsize, bits, bits - 1
     ds.PixelRepresentation = 0
     for keyword, value in elements.items():
         setattr(ds, keyword, value)
@@ -84,15 +89,16 @@ def as_jpeg_2000(ds: Dataset) -> Dataset:
 
 def as_jpeg_lossless(ds: Dataset, folder: Path, *, first_order: bool = True) -> Dataset:
     """Compressed by gdcm: process 14, with or without selection value 1 (.70 and .57)."""
-    source, target = save(ds, folder / "native.dcm"), folder / "lossless.dcm"
+    return compressed_by_gdcm(ds, JPEGLosslessSV1 if first_order else JPEGLossless, folder)
+
+
+def compressed_by_gdcm(ds: Dataset, syntax: UID, folder: Path) -> Dataset:
+    source, target = save(ds, folder / "native.dcm"), folder / "compressed.dcm"
     reader = gdcm.ImageReader()
     reader.SetFileName(str(source))
     assert reader.Read()
-    kind = gdcm.TransferSyntax.JPEGLosslessProcess14_1 if first_order else (
-        gdcm.TransferSyntax.JPEGLosslessProcess14
-    )  # fmt: skip
     change = gdcm.ImageChangeTransferSyntax()
-    change.SetTransferSyntax(gdcm.TransferSyntax(kind))
+    change.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax))))
     change.SetInput(reader.GetImage())
     assert change.Change()
     writer = gdcm.ImageWriter()
@@ -101,3 +107,12 @@ def as_jpeg_lossless(ds: Dataset, folder: Path, *, first_order: bool = True) -> 
     writer.SetImage(change.GetOutput())
     assert writer.Write()
     return dcmread(target)
+
+
+def with_frame(ds: Dataset, syntax: UID, frame: bytes) -> Dataset:
+    """The same data set with this compressed frame."""
+    ds.file_meta.TransferSyntaxUID = syntax
+    ds.PixelData = encapsulate([frame])
+    ds["PixelData"].VR = "OB"
+    ds["PixelData"].is_undefined_length = True
+    return ds

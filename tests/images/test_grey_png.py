@@ -35,7 +35,7 @@ COLOUR = np.random.default_rng(0).integers(0, 256, (9, 9, 4)).astype(np.uint8)
 WRONG = {
     "empty": (b"", "read", "the file is empty"),
     "text": (b"no PNG at all", "read", "not a PNG file"),
-    "dicom": (bytes(128) + b"DICM" + bytes(50), "read", "run `trust-cache preprocess` first"),
+    "dicom": (bytes(128) + b"DICM" + bytes(50), "read", "make a manifest of each kind"),
     "header cut": (WHOLE[:20], "read", "truncated: the file ends within its header"),
     "cut": (WHOLE[:-500], "read", "truncated"),
     "end cut": (WHOLE[:-12], "read", "truncated: the file ends before its last chunk"),

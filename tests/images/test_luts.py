@@ -12,7 +12,7 @@ from pydicom import Dataset, dcmread
 from pydicom.pixels import apply_modality_lut, apply_voi_lut
 
 from tests.images import made
-from trust_cache.images.decode import decode
+from trust_cache.images.decoding.decode import decode
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.luts import BRIGHTEST, build_table
 from trust_cache.images.picture_folder import ImageSettings

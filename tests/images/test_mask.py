@@ -125,11 +125,17 @@ def smooth_spot_view() -> Grey:
     return (20000 + inside + 200 * generator.standard_normal((420, 330))).astype(np.uint16)
 
 
-def framed() -> Grey:
+def framed(width: int) -> Grey:
     image = grey()
-    for edge in (np.s_[:15], np.s_[-15:], np.s_[:, :15], np.s_[:, -15:]):
+    for edge in (np.s_[:width], np.s_[-width:], np.s_[:, :width], np.s_[:, -width:]):
         image[edge] = 65000
     return image
+
+
+def test_the_frame_of_a_scanned_film_is_left_out() -> None:
+    truth = made.breast()
+    truth[:, :15] = False
+    assert overlap(mask_of(framed(15)), truth) >= 0.985
 
 
 def half_framed() -> Grey:
@@ -159,7 +165,7 @@ def tiny() -> Grey:
         (noise(0), "border is inside the tissue|too small"),
         (spot_view(), "spot compression"),
         (smooth_spot_view(), "spot compression"),
-        (framed(), "white frame"),
+        (framed(60), "white frame"),
         (half_framed(), "hollow"),
         (speckled(), "ragged"),
         (tiny(), "too small for a breast"),

@@ -157,8 +157,8 @@ def test_a_file_that_kills_its_worker_is_one_row_and_the_rest_is_done(
         ).read_bytes()
 
 
-def kill_readers(pipe: Path, stop: threading.Event) -> None:
-    """Kill this process's workers whenever one of them has the pipe open to read."""
+def kill_readers(pipe: Path, stop: threading.Event, parents: set[int] | None = None) -> None:
+    """Kill the workers of this or other processes whenever one of them has the pipe open to read."""
     while not stop.wait(0.02):
         try:
             handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -167,7 +167,10 @@ def kill_readers(pipe: Path, stop: threading.Event) -> None:
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 parent = int(stat.read_text().rpartition(")")[2].split()[1])
-                if parent == os.getpid() and b"spawn_main" in (stat.parent / "cmdline").read_bytes():
+                if (
+                    parent in (parents or {os.getpid()})
+                    and b"spawn_main" in (stat.parent / "cmdline").read_bytes()
+                ):
                     os.kill(int(stat.parent.name), signal.SIGKILL)
         os.close(handle)
 

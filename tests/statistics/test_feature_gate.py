@@ -1,13 +1,17 @@
 """The feature gate: the distance of a shrunken covariance, a tail that is stated, and a small cost."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.spatial.distance import mahalanobis
+from scipy.stats import genpareto
 
-from trust_cache.statistics.feature_gate import COMPONENTS, MOST_FITTED, fit_gate, tail_share
+from trust_cache.statistics.feature_gate import COMPONENTS, MOST_FITTED, TAIL, fit_gate, tail_share
 
 
+@cache
 def draw(images: int, dim: int = 300, seed: int = 0, freedom: float | None = None) -> NDArray[np.float16]:
     """Features with a falling spectrum; heavy tails with few degrees of freedom."""
     generator = np.random.default_rng((seed, dim))
@@ -43,14 +47,24 @@ def test_with_fewer_components_it_is_that_of_the_shrunken_covariance() -> None:
     np.testing.assert_allclose(gate.distances(new), expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("freedom", [None, 8.0])
-@pytest.mark.parametrize("images", [150, 1500, 6000])
-def test_ordinary_images_are_stopped_no_more_often_than_stated(images: int, freedom: float | None) -> None:
-    """One in a thousand is stated; of 20,000 ordinary images at most two in a thousand are beyond it."""
-    gate = fit_gate(draw(images, seed=3, freedom=freedom), draw(images // 7, seed=4, freedom=freedom))
-    tails = gate.tails(draw(20_000, seed=5, freedom=freedom))
-    assert np.mean(tails < 0.001) <= 0.002
-    assert np.mean(tails < 0.1) == pytest.approx(0.1, abs=0.08)
+@pytest.mark.parametrize("freedom", [None, 8.0, 4.0], ids=["light", "heavy", "heavier"])
+@pytest.mark.parametrize("images", [150, 1500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_ordinary_images_are_stopped_as_often_as_stated(images: int, freedom: float | None) -> None:
+    """One in a thousand is stated, or fewer; from 2,000 held-out images on it is close to that.
+
+    Six cohorts and 20,000 new images of each; a cohort's own share ranges further, as its tail is estimated.
+    """
+    shares = []
+    for cohort in range(0, 60, 10):
+        fitting = draw(images, seed=3 + cohort, freedom=freedom)
+        gate = fit_gate(fitting, draw(images // 7, seed=4 + cohort, freedom=freedom))
+        tails = gate.tails(draw(20_000, seed=5 + cohort, freedom=freedom))
+        assert np.mean(tails < 1) == pytest.approx(TAIL, abs=0.08)
+        shares.append(np.mean(tails < 0.001))
+    assert np.mean(shares) <= 0.0015
+    assert np.max(shares) <= 0.0035
+    if images == 20_000:
+        assert np.mean(shares) >= 0.0004
 
 
 def test_other_images_are_stopped() -> None:
@@ -60,10 +74,19 @@ def test_other_images_are_stopped() -> None:
     assert np.all(gate.tails(-3 * draw(100, seed=6)) < 0.001)
 
 
-def test_the_tail_is_paretos() -> None:
-    distances = np.array([0.5, 1.0, 2.0])
-    np.testing.assert_allclose(tail_share(distances, 1.0, 0.5), [0.4, 0.1, 0.025])
-    assert tail_share(np.array([0.0]), 1.0, 0.1)[0] == 1
+def test_unusual_held_out_images_do_not_hide_others_like_them() -> None:
+    held_out, far = draw(400, seed=4), (-3 * draw(100, seed=6)).astype(np.float16)
+    gate = fit_gate(draw(1500, seed=3), np.concatenate([held_out, far[:8]]))
+    assert np.all(gate.tails(far[8:]) < 0.001)
+    assert np.mean(gate.tails(draw(20_000, seed=5)) < 0.001) <= 0.0015
+
+
+@pytest.mark.parametrize("shape", [-0.3, 0.0, 0.4])
+def test_the_tail_is_scipys_generalised_pareto(shape: float) -> None:
+    distances = np.array([1.0001, 1.2, 1.5, 2.0, 4.0])
+    expected = TAIL * genpareto.sf(distances, shape, loc=1.0, scale=0.5)
+    np.testing.assert_allclose(tail_share(distances, 1.0, 0.5, shape), expected, rtol=1e-3)
+    assert tail_share(np.array([0.0, 1.0]), 1.0, 0.1, shape).tolist() == [1, 1]
 
 
 def test_many_images_are_thinned_out_and_few_are_enough() -> None:

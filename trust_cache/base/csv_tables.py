@@ -10,6 +10,8 @@ import polars as pl
 from trust_cache.base.errors import InputError, first_line
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+_GZIP = b"\x1f\x8b"
+_LONGEST_LINE = 100_000  # bytes
 LINE = "\0line"  # the column of line numbers; no file can have a column of that name
 
 
@@ -25,7 +27,7 @@ def read_text_table(
         raise InputError(f"{path}: expected a CSV file, found a folder")
     try:
         _refuse_binary(path)
-        table = pl.read_csv(path, infer_schema=False, glob=False, separator=separator)
+        table = pl.read_csv(_with_line_feeds(path), infer_schema=False, glob=False, separator=separator)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
@@ -121,13 +123,23 @@ def _check_header(path: Path, found: Sequence[str], required: Sequence[str]) -> 
         raise InputError(f"{path}: column {', '.join(twice)} occurs twice in the header")
 
 
+def _with_line_feeds(path: Path) -> Path | io.BytesIO:
+    """Return the file, or its content with line feeds where its lines end in carriage returns alone."""
+    with path.open("rb") as file:
+        first = file.read(_LONGEST_LINE)
+    if b"\n" in first or b"\r" not in first or first.startswith(_GZIP):
+        return path
+    content = path.read_bytes()
+    return path if b"\n" in content else io.BytesIO(content.replace(b"\r", b"\n"))
+
+
 def _refuse_binary(path: Path) -> None:
     """Refuse a file that is no text, by its name: its bytes would only spoil the terminal."""
     with path.open("rb") as file:
         first = file.read(4096)
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path}: expected a CSV file in UTF-8, found one in UTF-16; save it as UTF-8")
-    if first.startswith(b"\x1f\x8b"):
+    if first.startswith(_GZIP):
         return  # compressed text is read as it is
     if b"\0" in first or first.startswith(b"PK\x03\x04"):
         raise InputError(f"{path}: expected a CSV file, found a binary file; save the table as CSV in UTF-8")

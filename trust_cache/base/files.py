@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from trust_cache.base.errors import InputError, StoppedError
 PARTIAL = ".partial"  # suffix of an unfinished file; a killed process may leave one
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NAMES_SHOWN = 3
+_UNFINISHED = re.compile(rf"(.+)\.[0-9a-f]{{32}}{re.escape(PARTIAL)}")
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}  # some network file systems, for folders
 
 
@@ -159,6 +161,21 @@ def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
         write_durably(path, [content], private=private)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name to write to; at the end that file replaces `path`, after an error `path` is as it was."""
+    scratch = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
+    with refusals_in_words(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield scratch
+            sync(scratch)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+        sync(path.absolute().parent)
+
+
 def write_keeping(path: Path, content: bytes, *, private: bool = False) -> Path | None:
     """Write one file; an earlier file with other content is kept under the returned name."""
     if not path.is_file() or path.read_bytes() == content:
@@ -188,13 +205,19 @@ def refuse_unknown(out: Path, *, own: Collection[str]) -> None:
         return
     if not out.is_dir():
         raise InputError(f"{out}: expected a folder for the results, found a file; choose another name")
-    unknown = sorted(path.name for path in out.iterdir() if path.name not in own)
+    unknown = sorted(path.name for path in out.iterdir() if _finished_name(path.name) not in own)
     if unknown:
         shown = ", ".join(unknown[:_NAMES_SHOWN]) + (", ..." if unknown[_NAMES_SHOWN:] else "")
         raise InputError(
             f"{out}: expected a new or empty folder, found files that this command does not write"
             f" ({shown}); choose another --out"
         )
+
+
+def _finished_name(name: str) -> str:
+    """Return the name that an unfinished file would have got; any other name as it is."""
+    found = _UNFINISHED.fullmatch(name)
+    return name if found is None else found[1]
 
 
 def _put_in_place(scratch: Path, out: Path) -> Path | None:

@@ -6,6 +6,7 @@ columns of the other formats keep their types. `take_columns` and `as_labels` se
 
 import csv
 import gzip
+import logging
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def read_table_file(path: Path) -> TableFile:
 def _find_separator(path: Path, first: bytes) -> str:
     """Return the separator that divides the header into most columns; a comma among equals."""
     with gzip.open(path) if first.startswith(_GZIP) else path.open("rb") as file:
-        header = file.readline(_LONGEST_HEADER).decode("utf-8-sig", errors="replace")
+        header = file.readline(_LONGEST_HEADER).partition(b"\r")[0].decode("utf-8-sig", errors="replace")
     counts = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in _SEPARATORS}
     return max(_SEPARATORS, key=counts.__getitem__)
 
@@ -102,6 +103,7 @@ def _read_excel(path: Path) -> TableFile:
             ' pip install "trust-cache[excel]"; or save it as CSV in UTF-8'
         ) from error
     try:
+        logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it tells of empty columns
         book = fastexcel.read_excel(path)
         names = book.sheet_names
         sheet = book.load_sheet(0, schema_sample_rows=None)

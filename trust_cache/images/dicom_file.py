@@ -9,7 +9,6 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,10 +17,9 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from trust_cache.base.digests import bytes_blake3, stream_blake3
 from trust_cache.base.errors import TrustCacheError
-from trust_cache.base.places import is_url
-from trust_cache.images.image_failures import ImageError, read_url, refuse_if
+from trust_cache.images.image_bytes import open_image
+from trust_cache.images.image_failures import ImageError, refuse_if
 from trust_cache.manifest.dicom_headers import (
     HEADER_ELEMENTS,
     IDENTITY,
@@ -46,7 +44,6 @@ TECHNICAL_ELEMENTS = (
 )
 MOST_INFLATED = 2**28  # bytes; the largest images have 128 million
 _PIECE = 2**20
-_MOST_HELD = 2**27  # bytes of a file that are held in memory; those of mammograms have 10 to 60 million
 _PREAMBLE = 132  # bytes up to and with the prefix DICM, PS3.10 section 7.1
 # A file without its header usually begins with group 0002 or 0008, in either byte order.
 _FIRST_GROUPS = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -68,59 +65,12 @@ def quiet_pydicom() -> Iterator[None]:
         logger.disabled = before
 
 
-def open_dicom(place: Path | str) -> BinaryIO:
-    """Open a file by path or URL; one that cannot be opened is a failure of its image."""
-    try:
-        return BytesIO(read_url(str(place))) if is_url(place) else Path(place).open("rb")
-    except FileNotFoundError:
-        raise ImageError("read", "no such file") from None
-    except ImageError:  # of a URL, in its own words
-        raise
-    except (OSError, ValueError) as error:  # no permission; a NUL in the name
-        words = getattr(error, "strerror", None) or "input error"
-        raise ImageError("read", f"the file cannot be read ({words})") from None
-
-
-@contextmanager
-def digested_dicom(place: Path | str) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file by path or URL and yield it with the BLAKE3 digest of exactly the bytes that are read.
-
-    They are read once. A file too large to hold is read again at the end, and refused if it has changed.
-    """
-    with open_dicom(place) as file, _unreadable():
-        content = file.getvalue() if isinstance(file, BytesIO) else file.read(_MOST_HELD + 1)
-        if len(content) <= _MOST_HELD or isinstance(file, BytesIO):
-            yield BytesIO(content), bytes_blake3(content)
-            return
-        del content
-        file.seek(0)
-        digest = stream_blake3(file)
-        file.seek(0)
-        yield file, digest
-        file.seek(0)
-        refuse_if(stream_blake3(file) != digest, "read", "the file changed while it was read")
-
-
-def dicom_digest(place: Path | str) -> str:
-    """Return the BLAKE3 digest of a file, by path or URL, in bounded memory."""
-    with open_dicom(place) as file, _unreadable():
-        return stream_blake3(file)
-
-
-@contextmanager
-def _unreadable() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ImageError("read", f"the file cannot be read ({error.strerror or 'input error'})") from None
-
-
 def read_dataset(
     source: Path | str | BinaryIO, elements: Sequence[str] = TECHNICAL_ELEMENTS, *, pixels: bool = True
 ) -> Dataset:
     """Read these elements of a DICOM file (a path, a URL or an open file), with or without the pixels."""
     try:
-        with open_dicom(source) if isinstance(source, Path | str) else nullcontext(source) as file:
+        with open_image(source) if isinstance(source, Path | str) else nullcontext(source) as file:
             start = file.read(_PREAMBLE)
             refuse_if(not start, "read", "the file is empty")
             file.seek(0)

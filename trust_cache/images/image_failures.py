@@ -7,10 +7,30 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from trust_cache.base.csv_tables import restore, write_rows
-from trust_cache.base.errors import InputError, StoppedError
-from trust_cache.base.places import read_bytes
+from trust_cache.base.errors import InputError
+from trust_cache.manifest.picture_checks import SEPARATOR, check_of
 
 Stage = Literal["read", "decode", "intensity", "mask", "encode"]
+
+
+# What to do about an image without a picture, by the stage at which it failed.
+_ADVICE: dict[str, str] = {
+    "read": "Ask the site for the file again, or review the case",
+    "decode": "Ask the site to export the image again, or review the case",
+    "intensity": "Correct the look-up tables in the header, or export the image again",
+    "mask": "Look at the picture, and review the case",
+    "encode": "Look at the picture, and review the case",
+}
+
+
+def with_advice(failure: str) -> str:
+    """Return a failure, a text such as `mask: ...`, with what to do about it.
+
+    One that ends with a finding of the pixel gate says it already.
+    """
+    advice = _ADVICE.get(failure.partition(":")[0])
+    last = failure.rpartition(SEPARATOR)[2]
+    return failure if advice is None or check_of(last) else f"{failure}. {advice}"
 
 
 class ImageError(InputError):
@@ -29,22 +49,6 @@ def refuse_if(fault: object, stage: Stage, reason: str) -> None:
     """Raise an ImageError where there is a fault."""
     if fault:
         raise ImageError(stage, reason)
-
-
-def read_url(place: str) -> bytes:
-    """Read an image behind a URL; a refused or impossible one is a failure of this image.
-
-    A missing one stays FileNotFoundError. A store that does not answer stops the command; a web server that
-    does not is a failure too, because a manifest's path may name any server.
-    """
-    try:
-        return read_bytes(place)
-    except InputError as error:
-        raise ImageError("read", str(error).removeprefix(f"{place}: ")) from None
-    except StoppedError:
-        if not place.lower().startswith(("http://", "https://")):
-            raise
-        raise ImageError("read", "the web server does not answer") from None
 
 
 FAILURES, WARNINGS = "failures.csv", "warnings.csv"

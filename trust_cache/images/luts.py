@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom import Dataset
 
-from trust_cache.images.decode import Stored
+from trust_cache.images.decoding.decode import Stored
 from trust_cache.images.image_failures import ImageError, refuse_if
 from trust_cache.manifest.picture_checks import finding
 
 BRIGHTEST = 65535
 _PATTERNS = 1 << 16  # of two bytes; a table of all of them needs no bounds checks
 _ROWS_AT_ONCE = 256  # numpy widens indices to 8 bytes: blocks keep that small
+_UNLIKE = 200  # between a window and the table beside it; those of real units are within 10
 _VOI_DEPTHS = (8, *range(10, 17))  # PS3.3 C.11.2.1.1
 
 Values = NDArray[np.float64]
@@ -93,7 +94,7 @@ def _apply_voi(dataset: Dataset, values: Values, low: float, high: float) -> tup
         looked_up, top, depth = _look_up(dataset, items[0], values)
         if depth not in _VOI_DEPTHS:
             raise ImageError("intensity", f"the VOI LUT has {depth} bits an entry: expected 8 or 10 to 16")
-        return looked_up / top, ()
+        return looked_up / top, _unlikely_window(dataset, items[0])
     whole_range = (values - low) / (high - low)
     center, width = _number(dataset, "WindowCenter"), _number(dataset, "WindowWidth")
     if center is None or width is None:
@@ -102,6 +103,18 @@ def _apply_voi(dataset: Dataset, values: Values, low: float, high: float) -> tup
     if width <= 0 or (function == "LINEAR" and width < 1):
         return whole_range, (finding("window", f"window of width {width:g} ignored, limit 1"),)
     return _apply_window(values, center, width, function), ()
+
+
+def _unlikely_window(dataset: Dataset, item: Dataset) -> tuple[str, ...]:
+    """Return a finding about a window that shows hardly any of the values that the table beside it covers.
+
+    The table is used. A header whose parts disagree so much was damaged or edited.
+    """
+    width, entries = _number(dataset, "WindowWidth"), int(item.LUTDescriptor[0]) or _PATTERNS
+    if width is None or entries / _UNLIKE <= width <= entries * _UNLIKE:
+        return ()
+    words = f"a window of width {width:g} beside a VOI LUT of {entries} entries, limit a factor of {_UNLIKE}"
+    return (finding("window", words),)
 
 
 def _apply_window(values: Values, center: float, width: float, function: str) -> Values:

@@ -31,6 +31,11 @@ _LONGEST_OUTLINE = 2.0  # convex hulls' outlines
 _LEAST_FILLED = 0.4  # of the outline's inside, before holes are filled
 _DARKER_SHARE = 0.15  # of the image may be darker than the air: an unexposed band
 _DARKER_BY = 0.1  # of the image's range: darker than by noise
+_FRAME_SHARE = 0.99  # of a line: the rest are dots of noise or of a label
+_FRAME_GREY = 0.05  # of the image's range: a plain frame varies less
+_PLAIN_SHARE = 0.95  # of a line
+_FRAME_WIDTH = 0.12  # of the image's side
+_FRAME_STEP = 3  # lines in which a frame's edge ends
 _STRIP_THICKNESS = 0.15  # of the image's side
 _STRIP_LENGTH = 0.6
 _STRIP_OF_BOX = 0.9
@@ -56,18 +61,69 @@ def find_breast(image: Grey, padding: Mask, closing: int) -> Mask:
     refuse_if(reduced.min() == reduced.max(), "mask", "the image is constant")
     # Removes single pixels and keeps edges in place.
     quiet = np.asarray(cv2.medianBlur(reduced, 3), dtype=np.uint16)
+    try:
+        small = _breast_in(quiet, padding)
+    except ImageError as error:
+        found = _breast_inside(quiet, padding, _inside_black_frame(quiet, padding))
+        if found is None:
+            found = _breast_inside(quiet, padding, inside_plain_frame(quiet))
+        if found is None:
+            raise error from None
+        small = found
+    return _at_full_size(small, image.shape, closing)
+
+
+def _breast_in(image: Grey, padding: Mask) -> NDArray[np.uint8]:
+    """Find the breast above the level of one of the sides, the darkest that serves."""
     failures = []
-    for level in air_levels(quiet, padding):
+    for level in air_levels(image, padding):
         try:
-            _check_air(quiet, padding, level)
-            small = _breast_above(quiet, level)
-            break
+            _check_air(image, padding, level)
+            return _breast_above(image, level)
         except ImageError as error:
             # A side can be unexposed and darker than the air of the others: try the next side's level.
             failures.append(error)
-    else:
-        raise failures[0]
-    return _at_full_size(small, image.shape, closing)
+    raise failures[0]
+
+
+def _breast_inside(image: Grey, padding: Mask, inside: tuple[slice, slice]) -> NDArray[np.uint8] | None:
+    """Return the breast of a part of the image, None if there is none."""
+    found = np.zeros(image.shape, dtype=np.uint8)
+    try:
+        found[inside] = _breast_in(image[inside], padding[inside])
+    except ImageError:
+        return None
+    return found
+
+
+def inside_plain_frame(image: Grey) -> tuple[slice, slice]:
+    """Return the part without the frame of a scanned film, which has one grey and ends with a step."""
+    low, high = np.percentile(image, (1, 99))
+    near, parts = _FRAME_GREY * (float(high) - float(low)), []
+    for lines in (image, image.T):
+        middles = np.median(lines, axis=1)
+        plain = np.mean(np.abs(lines - middles[:, None].astype(np.float32)) <= near, axis=1) >= _PLAIN_SHARE
+        widths = [_frame_width(middles[::step], plain[::step], near) for step in (1, -1)]
+        parts.append(slice(widths[0], len(lines) - widths[1]))
+    return parts[0], parts[1]
+
+
+def _frame_width(middles: NDArray[np.floating[Any]], plain: Mask, near: float) -> int:
+    """Return how many lines from the border on have one grey that then changes; 0 where there is no frame."""
+    alike = plain & (np.abs(middles - middles[0]) <= near)
+    width = int(np.argmin(alike))  # 0 as well if all are alike
+    ends = abs(middles[min(width + _FRAME_STEP, len(middles) - 1)] - middles[0]) > 2 * near
+    return width if ends and width <= _FRAME_WIDTH * len(middles) else 0
+
+
+def _inside_black_frame(image: Grey, padding: Mask) -> tuple[slice, slice]:
+    """Return the part without the black lines along the sides: collimators and padding frame the air."""
+    black, parts = padding | (image == image.min()), []
+    for axis in (1, 0):
+        used = np.flatnonzero(black.mean(axis=axis) < _FRAME_SHARE)
+        whole = slice(0, black.shape[1 - axis])
+        parts.append(slice(int(used[0]), int(used[-1]) + 1) if used.size else whole)
+    return parts[0], parts[1]
 
 
 def reduction(shape: Sequence[int]) -> int:

@@ -2,25 +2,28 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydicom import Dataset
 
 from trust_cache.base.errors import InputError, TrustCacheError
-from trust_cache.images.decode import Stored, decode
+from trust_cache.images.decoding.decode import IMAGECODECS, Stored, decode
 from trust_cache.images.dicom_file import header_of, quiet_pydicom, read_dataset
+from trust_cache.images.gate.pixel_gate import PixelEvidence, findings_without_mask, pixel_findings
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.luts import GreyTable, build_table
 from trust_cache.images.mask import Box, box_of, cut_out, find_breast, mirror, reduce_padding
 from trust_cache.images.picture_folder import ImageSettings
-from trust_cache.images.picture_sketch import sketch_of_picture
-from trust_cache.images.pixel_gate import PixelEvidence, pixel_findings
 from trust_cache.manifest.dicom_headers import ImageHeader
 from trust_cache.manifest.picture_checks import finding
+from trust_cache.statistics.sketches import sketch_vector
+
+_SIDE = 32  # pixels of the reduced picture that is sketched
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,11 @@ def process_image(
     laterality: str,
     settings: ImageSettings | None = None,
     projection: str | None = None,
+    decoder: str = IMAGECODECS,
 ) -> Processed:
     """Return the canonical picture of a DICOM mammogram; side and projection are those of the manifest."""
     settings = settings or ImageSettings()
-    return cut_breast(prepare_image(source, laterality, settings, projection), settings)
+    return cut_breast(prepare_image(source, laterality, settings, projection, decoder), settings)
 
 
 def prepare_image(
@@ -65,6 +69,7 @@ def prepare_image(
     laterality: str,
     settings: ImageSettings,
     projection: str | None = None,
+    decoder: str = IMAGECODECS,
 ) -> PreparedImage:
     """Decode an image, apply its look-up tables and mirror a right breast."""
     if laterality not in {"L", "R"}:
@@ -72,7 +77,7 @@ def prepare_image(
     with _damaged_headers():
         dataset = source if isinstance(source, Dataset) else read_dataset(source)
         header = header_of(dataset)
-        stored = decode(dataset, settings)
+        stored = decode(dataset, settings, decoder)
         table = build_table(dataset, stored)
         image = table.apply(stored.pixels)
         padding = table.find_padding(reduce_padding(stored.pixels))
@@ -114,14 +119,19 @@ def _damaged_headers() -> Iterator[None]:
 
 def cut_breast(prepared: PreparedImage, settings: ImageSettings) -> Processed:
     """Find the breast, cut it out, and check that the pixels are plausible."""
-    mask = find_breast(prepared.image, prepared.padding, settings.closing)
+    table, stored = prepared.table, prepared.stored
+    anywhere = np.ones(prepared.image.shape, dtype=np.bool_)
+    evidence = PixelEvidence(
+        stored.pixels, table.shown, table.is_padding, anywhere, prepared.mirrored, prepared.projection
+    )
+    try:
+        mask = find_breast(prepared.image, prepared.padding, settings.closing)
+    except ImageError as error:
+        why = (*stored.warnings, *table.warnings, *findings_without_mask(evidence))
+        raise ImageError(error.stage, "; ".join([error.reason, *why])) from None
     box = box_of(mask, settings.margin)
     cut = cut_out(prepared.image, mask, box)
-    table, stored = prepared.table, prepared.stored
-    evidence = PixelEvidence(
-        stored.pixels, table.shown, table.is_padding, mask, prepared.mirrored, prepared.projection
-    )
-    warnings = (*prepared.warnings, *pixel_findings(evidence))
+    warnings = (*prepared.warnings, *pixel_findings(replace(evidence, mask=mask)))
     return Processed(cut, mask, box, stored.decoder, stored.transfer_syntax, warnings, sketch_of_picture(cut))
 
 
@@ -129,3 +139,9 @@ def tagged_laterality(dataset: Dataset) -> str | None:
     """Return the side that the header names, L or R, or None."""
     with _damaged_headers():
         return header_of(dataset).side
+
+
+def sketch_of_picture(picture: NDArray[np.uint16]) -> str:
+    """Return the sketch of a canonical picture as text; noise and rounding hardly change it."""
+    small = cv2.resize(picture.astype(np.float32), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+    return sketch_vector(np.asarray(small).ravel()).astype(">i2").tobytes().hex()

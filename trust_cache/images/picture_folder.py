@@ -30,6 +30,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import PARTIAL, refuse_current
 from trust_cache.base.places import is_url, join, list_names, read_bytes, remove_file, write_bytes
 from trust_cache.base.versions import versions_of
+from trust_cache.images.gate.pixel_limits import LIMITS, PixelLimits
 from trust_cache.images.image_failures import (
     FAILURES,
     WARNINGS,
@@ -40,15 +41,15 @@ from trust_cache.images.image_failures import (
     parse_warnings,
     warnings_bytes,
 )
-from trust_cache.images.pixel_gate import LIMITS, PixelLimits
-from trust_cache.manifest.cases import WARNING
+from trust_cache.manifest.cases import add_warnings
 from trust_cache.manifest.manifest_file import Manifest, manifest_bytes, read_manifest
-from trust_cache.manifest.picture_checks import SEPARATOR, TOGETHER, check_of
+from trust_cache.manifest.picture_checks import TOGETHER, check_of
 
 MANIFEST, PICTURES, RECORD = "manifest.csv", "pictures.csv", "preprocess.json"
 SCHEMA = 1
-_PACKAGES = ("numpy", "pydicom", "opencv-python-headless", "python-gdcm", "pylibjpeg-openjpeg")
+_PACKAGES = ("numpy", "pydicom", "opencv-python-headless", "imagecodecs")
 _NOTE = ".png.note"
+CLOSING = 9
 MAX_PIXELS = 64_000_000  # the largest detectors have 28 million
 _LONGEST_NAME = 200  # bytes of a file's name before its ending
 
@@ -57,7 +58,7 @@ class ImageSettings(Document, frozen=True):
     """The settings that change the pixels of a picture, and the size above which a file is refused."""
 
     margin: float = 0.10  # of the mask's bounding box, on each side
-    closing: int = 9  # edge of the square that closes the mask, in pixels of the image
+    closing: int = CLOSING  # edge of the square that closes the mask, in pixels of the image
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
@@ -140,18 +141,13 @@ class PictureFolder:
         `together` has what is wrong with images beside others; it is found anew by every run.
         """
         failed = {failure.image_id for failure in failures}
-        table, images = manifest.table, manifest.table["image_id"].to_list()
+        images = manifest.table["image_id"].to_list()
         paths = [None if image in failed else png_name(image) for image in images]
-        given = table[WARNING].to_list() if WARNING in table.columns else [None] * len(images)
         made = [pictures[image] for image in images if image in pictures]
         warnings = {
             picture.image_id: (*picture.warnings, *together.get(picture.image_id, ())) for picture in made
         }
-        texts = [
-            SEPARATOR.join(dict.fromkeys((*filter(None, [text]), *warnings.get(image, ()))))
-            for image, text in zip(images, given, strict=True)
-        ]
-        table = table.with_columns(pl.Series("path", paths, pl.String), pl.Series(WARNING, texts, pl.String))
+        table = add_warnings(manifest.table, warnings).with_columns(pl.Series("path", paths, pl.String))
         rows = [ImageWarning(image, text) for image, found in warnings.items() for text in found]
         ordered = sorted(made, key=lambda picture: picture.image_id)
         files = {

@@ -9,6 +9,7 @@ import struct
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
-from trust_cache.images.image_failures import ImageError, read_url, refuse_if
+from trust_cache.images.image_bytes import read_url
+from trust_cache.images.image_failures import ImageError, refuse_if
 from trust_cache.images.picture_folder import MAX_PIXELS
 
 Pixels = NDArray[np.uint16] | NDArray[np.uint8]
@@ -57,16 +59,25 @@ def decode_grey_png(data: bytes, max_pixels: int = MAX_PIXELS) -> Pixels:
         raise ImageError("decode", "damaged: the pixels cannot be decompressed")
     if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):  # noqa: PLR2004 (rows and columns)
         raise ImageError("decode", f"expected grey pixels, found {pixels.dtype} of shape {pixels.shape}")
-    constant = pixels.min() == pixels.max()
-    refuse_if(constant, "intensity", f"the image is constant: every pixel is {pixels.flat[0]}")
+    refuse_constant(pixels)
     return pixels  # type: ignore[return-value]  # one of the two types, checked above
 
 
-def is_dicom(path: Path) -> bool:
-    """Tell whether a file begins as a DICOM file does."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(_DICOM_PREFIX.stop)[_DICOM_PREFIX] == _DICOM
-    return False
+def refuse_constant(pixels: NDArray[Any]) -> None:
+    """Refuse a picture whose pixels are all alike."""
+    constant = pixels.min() == pixels.max()
+    refuse_if(constant, "intensity", f"the image is constant: every pixel is {pixels.flat[0]}")
+
+
+def starts_as_dicom(place: str) -> bool | None:
+    """Tell whether a file begins as a DICOM file does, by path or URL; None if it cannot be read."""
+    with suppress(OSError, ValueError, ImageError):
+        if is_url(place):
+            return not place.lower().endswith(".png") and read_url(place)[_DICOM_PREFIX] == _DICOM
+        refuse_if(not stat.S_ISREG(Path(place).stat().st_mode), "read", "not a file")
+        with Path(place).open("rb") as file:
+            return file.read(_DICOM_PREFIX.stop)[_DICOM_PREFIX] == _DICOM
+    return None
 
 
 def _file_bytes(path: Path, max_pixels: int) -> bytes:
@@ -91,7 +102,7 @@ def _check_start(start: bytes, max_pixels: int) -> int:
     """Refuse a file that is not a grey PNG of a usual size; return the number of bytes of its pixels."""
     refuse_if(not start, "read", "the file is empty")
     dicom = start[_DICOM_PREFIX] == _DICOM
-    refuse_if(dicom, "read", "a DICOM file, not a PNG: run `trust-cache preprocess` first")
+    refuse_if(dicom, "read", "a DICOM file in a manifest of PNGs: make a manifest of each kind")
     refuse_if(not start.startswith(SIGNATURE), "read", "not a PNG file")
     at = len(SIGNATURE) + _CHUNK.size
     cut = len(start) < at + _HEADER.size + _CRC_BYTES

@@ -6,19 +6,25 @@ nothing. What changed is made again.
 An image that fails keeps its row in the manifest of the pictures, with its label and without a path.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trust_cache.base.digests import bytes_blake3
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.executor import Cluster, WorkerDiedError, run_items
 from trust_cache.base.places import absolute, read_bytes
-from trust_cache.images.dicom_file import digested_dicom, read_header
+from trust_cache.images.decoding.decode import IMAGECODECS, require_decoder
+from trust_cache.images.dicom_file import read_header
+from trust_cache.images.image_bytes import digested_image
 from trust_cache.images.image_failures import Failure, ImageError, ImageWarning
-from trust_cache.images.picture import process_image
+from trust_cache.images.picture import Processed, process_image
 from trust_cache.images.picture_folder import (
     ImageSettings,
     MadePicture,
@@ -26,11 +32,11 @@ from trust_cache.images.picture_folder import (
     claim_folder,
     write_picture,
 )
-from trust_cache.images.picture_sketch import same_pictures
-from trust_cache.images.png_files import encode_png
+from trust_cache.images.png_files import encode_png, refuse_constant
 from trust_cache.manifest.cases import IncompleteCases, count_incomplete
 from trust_cache.manifest.dicom_headers import ImageHeader, disagreements
-from trust_cache.manifest.manifest_file import Manifest, read_manifest
+from trust_cache.manifest.manifest_file import Manifest, ManifestImage, read_manifest
+from trust_cache.manifest.picture_checks import same_pictures
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Job:
     source: str
     laterality: str
     projection: str
-    out: str
+    out: str  # the place of the PNG; empty: none is written
     earlier: MadePicture | None = None
 
 
@@ -52,6 +58,16 @@ class JobResult:
     made: MadePicture
     state: Literal["new", "kept", "changed"]
     header: ImageHeader  # never written: it has digests of the patient's identity
+
+
+@dataclass(frozen=True)
+class JobPixels:
+    """The pixels of a picture, on their way to an encoder, and the seconds that they took."""
+
+    made: MadePicture
+    header: ImageHeader
+    pixels: NDArray[np.uint16]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,7 @@ def preprocess(
     *,
     workers: int | Cluster,
     settings: ImageSettings | None = None,
+    decoder: str = IMAGECODECS,
     allow_urls: bool = False,
     on_start: Callable[[int, int], None] = lambda _images, _reused: None,
     advance: Callable[[], None] = lambda: None,
@@ -82,9 +99,11 @@ def preprocess(
 
     The manifest, the DICOMs and `out` may each be behind a URL; `workers` is a number of local processes or
     a cluster, whose workers must be able to open all of them under the same names. Without `allow_urls`,
-    a path in the manifest that is a URL of its own is a failure.
+    a path in the manifest that is a URL of its own is a failure. `decoder` is `imagecodecs`, or
+    `nvimagecodec` for lossless frames on a GPU; the record has the decoder of every picture.
     """
     settings = settings or ImageSettings()
+    require_decoder(decoder)
     if isinstance(workers, int) and workers < 1:
         raise InputError(f"workers: expected 1 or more, found {workers}")
     manifest = read_manifest(manifest_path, filled=("laterality", "path"))
@@ -93,9 +112,11 @@ def preprocess(
     on_start(manifest.table.height, len(failures))
     results: list[JobResult] = []
     where = min(workers, max(len(jobs), 1)) if isinstance(workers, int) else workers
-    for outcome in run_items(partial(_process, settings=settings), jobs, where) if jobs else ():
+    for outcome in (
+        run_items(partial(_process, settings=settings, decoder=decoder), jobs, where) if jobs else ()
+    ):
         if outcome.value is None:
-            failures.append(_failure(outcome.item, outcome.error))
+            failures.append(failure_of(outcome.item, outcome.error))
         else:
             results.append(outcome.value)
         advance()
@@ -127,12 +148,9 @@ def _plan(
     """Return a job for each image, or its failure where its row lacks a path or a laterality."""
     jobs, failures, earlier = [], [], folder.earlier()
     for image in manifest.images():
-        if image.image_id in refused:
-            failures.append(Failure(image.image_id, "read", refused[image.image_id]))
-            continue
-        if image.location is None or image.laterality is None:
-            lacking = "path" if image.location is None else "laterality"
-            failures.append(Failure(image.image_id, "read", f"the manifest has no {lacking} for it"))
+        failure = row_failure(image, refused)
+        if failure is not None or image.location is None or image.laterality is None:
+            failures += [] if failure is None else [failure]
             continue
         # Absolute: a worker may have another current folder.
         place = absolute(folder.picture(image.image_id))
@@ -140,6 +158,16 @@ def _plan(
         side, projection = image.laterality, image.projection or ""
         jobs.append(Job(image.image_id, source, side, projection, place, known))
     return jobs, failures
+
+
+def row_failure(image: ManifestImage, refused: Mapping[str, str]) -> Failure | None:
+    """Return why an image has no picture whatever its file is: its row lacks a path or a laterality."""
+    if image.image_id in refused:
+        return Failure(image.image_id, "read", refused[image.image_id])
+    if image.location is None or image.laterality is None:
+        lacking = "path" if image.location is None else "laterality"
+        return Failure(image.image_id, "read", f"the manifest has no {lacking} for it")
+    return None
 
 
 def _look_together(manifest: Manifest, results: Sequence[JobResult]) -> dict[str, tuple[str, ...]]:
@@ -153,10 +181,10 @@ def _look_together(manifest: Manifest, results: Sequence[JobResult]) -> dict[str
     return {name: listed for name, listed in texts.items() if listed}
 
 
-def _process(job: Job, settings: ImageSettings) -> JobResult:
+def _process(job: Job, settings: ImageSettings, decoder: str) -> JobResult:
     """Write one image's PNG, in a worker process, if it is not there as its record says."""
     there = _digest_of_png(job)
-    with digested_dicom(job.source) as (file, digest):
+    with digested_image(job.source) as (file, digest):
         header = read_header(file)
         file.seek(0)
         known = job.earlier
@@ -165,20 +193,39 @@ def _process(job: Job, settings: ImageSettings) -> JobResult:
             known.dicom_blake3, known.laterality, known.projection, known.png_blake3,
         ):  # fmt: skip
             return JobResult(known, "kept", header)
-        processed = process_image(file, job.laterality, settings, job.projection or None)
-    content = encode_png(processed.png_pixels)
+        processed = process_image(file, job.laterality, settings, job.projection or None, decoder)
+    made = _recorded(job, digest, processed)
+    return JobResult(made, "new" if there is None else "changed", header)
+
+
+def make_pixels(job: Job, settings: ImageSettings, decoder: str) -> JobPixels:
+    """Return one image's pixels, in a worker process; write its PNG too if it has a place."""
+    start = time.perf_counter()
+    with digested_image(job.source) as (file, digest):
+        header = read_header(file)
+        file.seek(0)
+        processed = process_image(file, job.laterality, settings, job.projection or None, decoder)
+    made = _recorded(job, digest, processed)
+    refuse_constant(processed.png_pixels)
+    return JobPixels(made, header, processed.png_pixels, time.perf_counter() - start)
+
+
+def _recorded(job: Job, digest: str, processed: Processed) -> MadePicture:
+    """Write a picture with its note if it has a place; return what it was made from."""
+    content = encode_png(processed.png_pixels) if job.out else b""
     made = MadePicture(
         image_id=job.image_id,
         laterality=job.laterality,
         projection=job.projection,
         dicom_blake3=digest,
-        png_blake3=bytes_blake3(content),
+        png_blake3=bytes_blake3(content) if job.out else "",
         decoder=f"{processed.decoder} ({processed.transfer_syntax})",
         sketch=processed.sketch,
         warnings=processed.warnings,
     )
-    write_picture(job.out, content, made)
-    return JobResult(made, "new" if there is None else "changed", header)
+    if job.out:
+        write_picture(job.out, content, made)
+    return made
 
 
 def _digest_of_png(job: Job) -> str | None:
@@ -188,7 +235,8 @@ def _digest_of_png(job: Job) -> str | None:
         return None
 
 
-def _failure(job: Job, error: BaseException | None) -> Failure:
+def failure_of(job: Job, error: BaseException | None) -> Failure:
+    """Return the failure of an image that has no picture; what stops the command is raised."""
     if isinstance(error, ImageError):
         return Failure(job.image_id, error.stage, error.reason)
     if isinstance(error, WorkerDiedError):
@@ -197,5 +245,6 @@ def _failure(job: Job, error: BaseException | None) -> Failure:
     if isinstance(error, MemoryError):
         return Failure(job.image_id, "decode", "there was not enough memory")
     if isinstance(error, OSError):
-        raise StoppedError(f"{job.out}: cannot be written ({error.strerror}); run it again") from error
+        place, what = (job.out, "written") if job.out else (job.source, "read")
+        raise StoppedError(f"{place}: cannot be {what} ({error.strerror}); run it again") from error
     raise error if error is not None else RuntimeError("an outcome without value and error")

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from trust_cache.base.errors import InputError, check_fraction, check_least
 from trust_cache.statistics.bounds import smallest_samples
@@ -20,11 +19,13 @@ _NEGLIGIBLE = 1e-12
 
 def assurance(dismissed: int, rate: float, limit: float, delta: float) -> float:
     """Return the chance that the bound of this many dismissed cases is at most the limit, at a true rate."""
+    from scipy.special import bdtr  # noqa: PLC0415 - 0.1 s that most starts save
+
     check_least("dismissed", dismissed)
     _check_rates(rate, limit)
     enough = smallest_samples(_misses_to_try(dismissed, limit), limit, delta)
     allowed = int(np.searchsorted(enough, dismissed, side="right")) - 1
-    return float(binom.cdf(allowed, dismissed, rate)) if allowed >= 0 else 0.0
+    return float(bdtr(allowed, dismissed, rate)) if allowed >= 0 else 0.0
 
 
 def dismissed_for_assurance(rate: float, limit: float, wanted: float, delta: float) -> int:
@@ -33,6 +34,8 @@ def dismissed_for_assurance(rate: float, limit: float, wanted: float, delta: flo
     The assurance rises where one more miss becomes allowed and falls in between; from this number on it never
     falls below what is wanted.
     """
+    from scipy.special import bdtr  # noqa: PLC0415 - 0.1 s that most starts save
+
     _check_rates(rate, limit)
     check_fraction("assurance", wanted)
     if rate >= limit:
@@ -41,7 +44,7 @@ def dismissed_for_assurance(rate: float, limit: float, wanted: float, delta: flo
     while most <= _MOST_MISSES:
         enough = smallest_samples(most, limit, delta)
         # The worst sample with k misses allowed is the last before k + 1 are.
-        worst = binom.cdf(np.arange(most), enough[1:] - 1, rate)
+        worst = bdtr(np.arange(most, dtype=np.float64), enough[1:] - 1, rate)
         short = np.flatnonzero(worst < wanted)
         last = int(short[-1]) if short.size else -1
         if most > 2 * last + 16:
@@ -84,9 +87,11 @@ def crossing_chances(rate: float, boundary: Integers, *, confirms: bool) -> Floa
     The state is the number of cancers; paths that reached the boundary leave it. Exact but for a chance of
     1e-12.
     """
+    from scipy.special import bdtrik  # noqa: PLC0415 - 0.1 s that most starts save
+
     check_fraction("rate", rate)
     last = boundary.size - 1
-    most = int(binom.isf(_NEGLIGIBLE, last, rate)) + 2 if confirms else int(boundary.max()) + 1
+    most = int(bdtrik(1.0 - _NEGLIGIBLE, last, rate)) + 3 if confirms else int(boundary.max()) + 1
     alive = np.zeros(most + 1)
     alive[0] = 1.0
     reached = np.zeros(boundary.size)

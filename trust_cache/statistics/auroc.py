@@ -1,10 +1,11 @@
 """The area under the ROC curve: the chance that a positive outscores a negative, ties half."""
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def compare_aurocs(
     difference = _interval(*parts, confidence, within=(-1.0, 1.0))
     error = _standard_error(*parts)
     # Without any variance the difference is what it is: nothing, or certain.
-    p = 2.0 * float(ndtr(-abs(difference.value) / error)) if error else float(difference.value == 0.0)
+    p = math.erfc(abs(difference.value) / error / math.sqrt(2)) if error else float(difference.value == 0.0)
     return PairedAurocs(float(one[0].mean()), float(other[0].mean()), difference, p)
 
 
@@ -98,7 +99,7 @@ def _interval(
 ) -> AurocInterval:
     """Return the mean placement with the variance of DeLong, DeLong and Clarke-Pearson (1988)."""
     centre = float(of_positives.mean())
-    half = -float(ndtri((1.0 - confidence) / 2.0)) * _standard_error(of_positives, of_negatives)
+    half = -NormalDist().inv_cdf((1.0 - confidence) / 2.0) * _standard_error(of_positives, of_negatives)
     return AurocInterval(centre, max(centre - half, within[0]), min(centre + half, within[1]), confidence)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, gammaln
 
 from trust_cache.base.errors import InputError, check_fraction, check_least
 from trust_cache.statistics.bounds import integer_counts, scalar_or_array
@@ -160,6 +159,8 @@ def _rest_of_log_beta(x: Any, y: Any) -> Any:
 
 def _stirling_error(z: Any) -> Any:
     """Return log gamma(z) minus Stirling's formula."""
+    from scipy.special import gammaln  # noqa: PLC0415 - 0.1 s that most starts save
+
     large = np.maximum(z, _STIRLING_FROM)
     w = 1.0 / (large * large)
     series = (1.0 / 12 - w * (1.0 / 360 - w * (1.0 / 1260 - w * (1.0 / 1680 - w / 1188)))) / large
@@ -180,6 +181,8 @@ def _deviance(count: Any, expected: Any) -> Any:
 
 def _solve(k: Integers, n: Integers, room: Floats, *, above: bool) -> Floats:
     """Return the rate above (or below) k / n whose log likelihood is `room` below the largest one."""
+    from scipy.special import expit  # noqa: PLC0415 - 0.1 s that most starts save
+
     odds = np.log(np.maximum(k, 1)) - np.log(np.maximum(n - k, 1))
     inner = np.where(k == 0, -_FARTHEST, np.where(k == n, _FARTHEST, odds))
     outer = np.full(inner.shape, _FARTHEST if above else -_FARTHEST)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 Sketches = NDArray[np.int16]
 
@@ -31,6 +30,8 @@ def same_pairs(sketches: Sketches) -> list[tuple[int, int]]:
     usable = np.flatnonzero(sketches.any(axis=1))
     if usable.size < 2:  # noqa: PLR2004 (a pair)
         return []
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - a third of a second that most commands need not wait
+
     pairs = cKDTree(sketches[usable].astype(np.float64)).query_pairs(_SAME, p=np.inf)
     return sorted((int(usable[first]), int(usable[second])) for first, second in pairs)
 

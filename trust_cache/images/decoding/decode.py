@@ -1,9 +1,9 @@
 """Decode the stored pixel values of a DICOM image, with one fixed decoder per transfer syntax."""
 
-import struct
+import importlib
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
@@ -15,78 +15,67 @@ from pydicom import uid as uids
 from pydicom.encaps import get_frame
 from pydicom.pixels.decoders.base import get_decoder
 
+from trust_cache.base.errors import InputError, TrustCacheError
+from trust_cache.images.decoding.compressed_frame import (
+    JPEG_LS,
+    LOSSLESS,
+    SEQUENTIAL,
+    Frame,
+    has_end,
+    jpeg_problem,
+    read_j2k_frame,
+    read_jpeg_frame,
+)
+from trust_cache.images.decoding.nvimagecodec import NVIMAGECODEC, gpu_decoder, installed_package
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import ImageSettings
 from trust_cache.manifest.picture_checks import finding
 
-_J2K_START = b"\xff\x4f\xff\x51"  # SOC and SIZ, ISO/IEC 15444-1 A.4.1 and A.5.1
-_JP2_BOXES = 4096  # bytes in which the codestream of a wrapped file begins
-_SIZ_BYTES = 42
-_JPEG_START = b"\xff\xd8"
-_JPEG_FRAMES = frozenset({*range(0xC0, 0xD0), 0xF7}) - {0xC4, 0xC8, 0xCC}  # ITU-T T.81 table B.1; T.87
-_END = b"\xff\xd9"  # EOI of JPEG and EOC of JPEG 2000: never inside their entropy-coded data
-_TAIL = 64  # bytes after the end marker that encoders were seen to add
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 # PS3.3 C.7.6.3.1.2; the words of a header are not repeated unless they are known.
 _COLOURS = ("PALETTE COLOR", "RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_ICT", "YBR_RCT")
 _BITS_ALLOCATED = (8, 16)
 _REASON_LENGTH = 200  # of a decoder's own message
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The size of a compressed frame."""
-
-    rows: int
-    columns: int
-    components: int
-
-
-def read_j2k_frame(stream: bytes) -> Frame | None:
-    """Read the size from the SIZ segment of a JPEG 2000 codestream; None without one."""
-    start = stream[:_JP2_BOXES].find(_J2K_START)
-    if start < 0 or len(stream) < start + _SIZ_BYTES:
-        return None
-    right, bottom, left, top = struct.unpack_from(">4I", stream, start + 8)
-    (components,) = struct.unpack_from(">H", stream, start + 40)
-    return Frame(max(bottom - top, 0), max(right - left, 0), components)
-
-
-def read_jpeg_frame(stream: bytes) -> Frame | None:
-    """Read the size from the frame header of a JPEG or JPEG-LS stream; None without one."""
-    if not stream.startswith(_JPEG_START):
-        return None
-    at = 2
-    while at + 10 <= len(stream) and stream[at] == 0xFF:  # noqa: PLR2004 (every marker starts with it)
-        marker = stream[at + 1]
-        if marker in _JPEG_FRAMES:
-            return Frame(*struct.unpack_from(">HHB", stream, at + 5))
-        at += 2 + int.from_bytes(stream[at + 2 : at + 4])
-    return None
+IMAGECODECS, PYDICOM = "imagecodecs", "pydicom"
+NAMED_DECODERS = (IMAGECODECS, NVIMAGECODEC)
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder: pydicom's name for the plugin, its package, and how to read a frame's size."""
+    """A decoder: its package, the name of its codec, and how to read a compressed frame's header."""
 
-    plugin: str
     package: str
+    codec: str = ""
     frame: Callable[[bytes], Frame | None] | None = None
+    processes: tuple[int, ...] = (0,)  # that a frame may have
 
 
-_PYDICOM = Decoder("", "pydicom")
-_RLE = Decoder("pydicom", "pydicom")
-_GDCM = Decoder("gdcm", "python-gdcm", read_jpeg_frame)
-_OPENJPEG = Decoder("pylibjpeg", "pylibjpeg-openjpeg", read_j2k_frame)
-# Without a named plugin pydicom tries what it finds: two machines could decode differently.
+_NATIVE = Decoder(PYDICOM)
+_JPEG = Decoder(IMAGECODECS, "jpeg8", read_jpeg_frame, (*SEQUENTIAL, LOSSLESS))  # libjpeg-turbo
+_CHARLS = Decoder(IMAGECODECS, "jpegls", read_jpeg_frame, (JPEG_LS,))
+# OpenJPEG decodes HTJ2K too; unlike OpenJPH it refuses truncated frames.
+_OPENJPEG = Decoder(IMAGECODECS, "jpeg2k", read_j2k_frame)
+# One decoder for each: without a name pydicom tries what it finds, and two machines could decode differently.
 DECODERS: dict[str, Decoder] = {
-    **dict.fromkeys((uids.ImplicitVRLittleEndian, uids.ExplicitVRLittleEndian), _PYDICOM),
-    **dict.fromkeys((uids.DeflatedExplicitVRLittleEndian, uids.ExplicitVRBigEndian), _PYDICOM),
-    uids.RLELossless: _RLE,
-    **dict.fromkeys((uids.JPEGBaseline8Bit, uids.JPEGLossless, uids.JPEGLosslessSV1), _GDCM),
-    **dict.fromkeys((uids.JPEGLSLossless, uids.JPEGLSNearLossless), _GDCM),
+    **dict.fromkeys((uids.ImplicitVRLittleEndian, uids.ExplicitVRLittleEndian), _NATIVE),
+    **dict.fromkeys((uids.DeflatedExplicitVRLittleEndian, uids.ExplicitVRBigEndian), _NATIVE),
+    uids.RLELossless: Decoder(PYDICOM, "pydicom"),
+    **dict.fromkeys((uids.JPEGBaseline8Bit, uids.JPEGExtended12Bit), _JPEG),
+    **dict.fromkeys((uids.JPEGLossless, uids.JPEGLosslessSV1), _JPEG),
+    **dict.fromkeys((uids.JPEGLSLossless, uids.JPEGLSNearLossless), _CHARLS),
     **dict.fromkeys((uids.JPEG2000Lossless, uids.JPEG2000), _OPENJPEG),
+    **dict.fromkeys((uids.HTJ2KLossless, uids.HTJ2KLosslessRPCL, uids.HTJ2K), _OPENJPEG),
 }
+# Only these are left to a GPU: a lossy frame has other pixels from every decoder.
+_ON_GPU = frozenset(
+    {
+        uids.JPEGLossless,
+        uids.JPEGLosslessSV1,
+        uids.JPEG2000Lossless,
+        uids.HTJ2KLossless,
+        uids.HTJ2KLosslessRPCL,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -120,8 +109,11 @@ def decoder_states() -> tuple[DecoderState, ...]:
     return tuple(states)
 
 
-def decode(dataset: Dataset, settings: ImageSettings) -> Stored:
-    """Decode a single grey frame; any fault of the file is an ImageError."""
+def decode(dataset: Dataset, settings: ImageSettings, named: str = IMAGECODECS) -> Stored:
+    """Decode a single grey frame with a named decoder; any fault of the file is an ImageError.
+
+    `named` is `imagecodecs`, or `nvimagecodec`, which decodes frames of lossless syntaxes on a GPU.
+    """
     meta = getattr(dataset, "file_meta", None)
     found = None if meta is None else meta.get("TransferSyntaxUID")
     if not found:
@@ -133,17 +125,38 @@ def decode(dataset: Dataset, settings: ImageSettings) -> Stored:
     _check_kind(dataset)
     _check_size(_integer(dataset, "Rows"), _integer(dataset, "Columns"), settings)
     _check_bits(dataset, syntax)
-    if decoder.frame is not None:
-        _check_frame(dataset, decoder.frame, settings)
-    pixels = _run(dataset, syntax, decoder)
+    package = decoder.package
+    if decoder.frame is None:
+        pixels = _run_pydicom(dataset, syntax, decoder)
+    else:
+        stream, frame = _read_frame(dataset, decoder, decoder.frame, settings)
+        on_gpu = named == NVIMAGECODEC and syntax in _ON_GPU
+        package = gpu_decoder().package if on_gpu else package
+        values = _run_codec(stream, frame, syntax, decoder, on_gpu=on_gpu)
+        pixels = _as_declared(values, frame, dataset)
+        if decoder is _JPEG and (problem := jpeg_problem(stream, frame, values)) is not None:
+            _refuse(problem)
     declared = int(dataset.BitsStored)
     bits = max(declared, _bits_needed(pixels), _bits_written(dataset, syntax))
     found = [finding("bits", f"pixel values take {bits} bits, limit {declared}")] if bits > declared else []
     excess = 0 if syntax.is_encapsulated else len(dataset.PixelData) - _expected_bytes(dataset)
     if excess > 1:  # one byte makes the length even, PS3.5 section 8.1.1
         found.append(finding("pixel-data", f"{excess:,} bytes of pixel data too many, limit 1"))
-    name = f"{decoder.package} {version(decoder.package)}"
-    return Stored(pixels, bits, name, str(syntax), tuple(found))
+    return Stored(pixels, bits, f"{package} {version(package)}", str(syntax), tuple(found))
+
+
+def require_decoder(named: str) -> None:
+    """Refuse a decoder that is unknown, or missing on this machine."""
+    if named not in NAMED_DECODERS:
+        raise InputError(f"decoder: expected {' or '.join(NAMED_DECODERS)}, found {named!r}")
+    if named == NVIMAGECODEC:
+        installed_package()
+
+
+def describe_decoder(named: str) -> str:
+    """Return the packages and versions that decode files when this decoder is named."""
+    packages = [*([installed_package()] if named == NVIMAGECODEC else []), IMAGECODECS, PYDICOM]
+    return "; ".join(f"{package} {version(package)}" for package in packages)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -177,7 +190,11 @@ def _decoder_of(syntax: uids.UID) -> Decoder:
 
 
 def _works(decoder: Decoder, syntax: str) -> bool:
-    return not decoder.plugin or decoder.plugin in get_decoder(syntax).available_plugins
+    if decoder.package == PYDICOM:
+        return not decoder.codec or decoder.codec in get_decoder(syntax).available_plugins
+    with suppress(ImportError):
+        return bool(getattr(importlib.import_module(decoder.package), decoder.codec.upper()).available)
+    return False
 
 
 def _named(syntax: uids.UID) -> str:
@@ -230,15 +247,15 @@ def _integer(dataset: Dataset, keyword: str, default: int | None = None) -> int:
     _refuse(f"{keyword} {'is missing' if value in (None, '') else 'is not a number'} in the header")
 
 
-def _check_frame(
-    dataset: Dataset, read_frame: Callable[[bytes], Frame | None], settings: ImageSettings
-) -> None:
-    """Compare the compressed frame's own size with the header's before memory is allocated."""
+def _read_frame(
+    dataset: Dataset, decoder: Decoder, read: Callable[[bytes], Frame | None], settings: ImageSettings
+) -> tuple[bytes, Frame]:
+    """Return the compressed frame; compare its own size with the header's before memory is allocated."""
     try:
         stream = bytes(get_frame(dataset.PixelData, 0, number_of_frames=1))
     except Exception:
         _refuse("truncated or damaged: pixel data items are incomplete")
-    frame = read_frame(stream)
+    frame = read(stream)
     if frame is None:
         _refuse("the pixel data do not begin as their transfer syntax says")
     _check_size(frame.rows, frame.columns, settings)
@@ -248,34 +265,70 @@ def _check_frame(
     if (frame.rows, frame.columns) != (rows, columns):
         found = f"{frame.rows} x {frame.columns} pixels"
         _refuse(f"the compressed frame has {found}, the header declares {rows} x {columns}")
+    allocated = int(dataset.BitsAllocated)
+    if not 1 < frame.bits <= allocated:
+        _refuse(f"the compressed frame has {frame.bits} bits a pixel, the header allocates {allocated}")
+    if frame.process not in decoder.processes:
+        _refuse(f"the compressed frame is of JPEG process 0x{frame.process:02X}, not of its transfer syntax")
     # Decoders fill in missing data without an error: require the end marker.
-    if _END not in stream[-_TAIL:]:
+    if not has_end(stream):
         _refuse("truncated: the compressed frame lacks its end marker")
+    return stream, frame
 
 
 def _expected_bytes(dataset: Dataset) -> int:
     return int(dataset.Rows) * int(dataset.Columns) * (int(dataset.BitsAllocated) // 8)
 
 
-def _run(dataset: Dataset, syntax: uids.UID, decoder: Decoder) -> NDArray[Any]:
+def _run_pydicom(dataset: Dataset, syntax: uids.UID, decoder: Decoder) -> NDArray[Any]:
     expected = _expected_bytes(dataset)
     found = len(dataset.PixelData)
     if not syntax.is_encapsulated and found < expected:
         _refuse(f"truncated: {found} bytes of pixel data, expected {expected}")
+    with _undecodable(decoder, syntax), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # excess padding and the like; the rest was checked
+        # `raw` keeps the stored values: no colour conversion, no look-up table.
+        pixels, _ = get_decoder(syntax).as_array(dataset, raw=True, index=0, decoding_plugin=decoder.codec)
+    return np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder("="))
+
+
+def _run_codec(
+    stream: bytes, frame: Frame, syntax: uids.UID, decoder: Decoder, *, on_gpu: bool
+) -> NDArray[Any]:
+    def on_cpu() -> NDArray[Any]:
+        values: NDArray[Any] = getattr(importlib.import_module(decoder.package), f"{decoder.codec}_decode")(
+            stream
+        )
+        return values
+
+    with _undecodable(decoder, syntax):
+        values = gpu_decoder().decode(stream, (syntax.name, frame.bits), on_cpu) if on_gpu else on_cpu()
+    if values.shape != (frame.rows, frame.columns) or values.dtype.itemsize > 2:  # noqa: PLR2004 (bytes)
+        _refuse(f"{decoder.package} decoded {values.dtype} of shape {values.shape}")
+    return values
+
+
+@contextmanager
+def _undecodable(decoder: Decoder, syntax: uids.UID) -> Iterator[None]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # excess padding and the like; the rest was checked
-            # `raw` keeps the stored values: no colour conversion, no look-up table.
-            pixels, _ = get_decoder(syntax).as_array(
-                dataset, raw=True, index=0, decoding_plugin=decoder.plugin
-            )
-    except MemoryError:
+        yield
+    except (MemoryError, TrustCacheError):
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = (lines[-1] if lines else type(error).__name__)[:_REASON_LENGTH]
         raise ImageError("decode", f"{decoder.package} cannot decode {_named(syntax)}: {reason}") from error
-    return np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder("="))
+
+
+def _as_declared(values: NDArray[Any], frame: Frame, dataset: Dataset) -> NDArray[Any]:
+    """Return decoded values in the words that the header declares, with or without a sign."""
+    size = int(dataset.BitsAllocated) // 8
+    if _integer(dataset, "PixelRepresentation", 0):
+        spare = 8 * size - frame.bits  # the sign is the highest of the frame's bits, not of the word's
+        return np.ascontiguousarray((values.astype(f"i{size}") << spare) >> spare)
+    if values.dtype.kind == "i":
+        values = values.astype(f"u{size}") & ((1 << frame.bits) - 1)
+    return np.ascontiguousarray(values, dtype=f"u{size}")
 
 
 def _bits_written(dataset: Dataset, syntax: uids.UID) -> int:

@@ -15,10 +15,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.base.documents import Document
+from trust_cache.images.gate.pixel_limits import LIMITS, PixelLimits
+from trust_cache.images.gate.pixel_lines import BlockLimits, constant_share, cut_share, equal_share, scale_of
 from trust_cache.images.image_failures import ImageError
-from trust_cache.images.mask import find_breast, reduce_padding
-from trust_cache.manifest.picture_checks import finding
+from trust_cache.images.mask import find_breast, inside_plain_frame, reduce_padding
+from trust_cache.manifest.picture_checks import check_of, finding
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -27,45 +28,16 @@ _GRID = 24  # cells along each side, in which polarity is measured
 _IN_CELL = 4  # pixels along each side of a cell
 _CALM = 0.02  # of the image's range: deviation within a cell of air, whose noise is averaged
 _STRIPS, _STRIP = 40, 32  # at most so many strips of so many rows
-_JUMP = 0.1  # of the image's range: more than noise
 _STEP = 0.2  # of the image's range, within one pixel: more than any anatomy
-_LEAST_RUN = 0.003  # of the lines: a shorter band is a defect of single lines
-_EVERY = 4  # lines across which cuts are looked for
 _MANY_VALUES = 16  # padding is one value, rarely a few
+_LEAST_PADDED = 0.05  # of the image without the quarter at the chest wall
+_BESIDE = 2  # pixels of the reduced image
+_INSIDE = 0.03  # of the longer side: 7 mm, deeper than skin
+_SHARP = 150  # of the longer side: 2 mm
+_EDGE = 0.03  # of the breast's size
+_TIP = 0.97  # of the largest width
 _ENDS = (1, 99)
-
-
-class PixelLimits(Document, frozen=True):
-    """The limits of the pixel gate, each with its reason."""
-
-    # Tissue absorbs: in a presentation image it is brighter than air (PS3.3 C.8.11.7.1.2). Balance of areas.
-    polarity: float = 0.0
-    # 8-bit images have 60 to 200 levels in the breast without the two ends of the scale. Effective number.
-    grey_levels: float = 16.0
-    # Windows clip fat near the skin; implants and muscle saturate. Shares of the breast.
-    dark_saturation: float = 0.5
-    bright_saturation: float = 0.5
-    # Padding marks what is outside of the image (PS3.3 C.7.5.1.1.2). Share of the brighter half of the image.
-    padding: float = 0.002
-    # Collimators blacken up to a quarter of the image, seldom more. Share of the lines.
-    constant_block: float = 0.3
-    # Of a line at the edge of a constant block: a breast's outline is round, and ends narrow.
-    block_edge: float = 0.2
-    # Share of the breast's lines that equal another one: noise makes every line different.
-    equal_lines: float = 0.005
-    # Share of the breast's width in which all pixels jump between two lines.
-    straight_cut: float = 0.3
-    # Mean step between neighbouring pixels as a share of the range: quantum noise is 0.5 to 3 %.
-    neighbours: float = 0.1
-    # Steps between rows in units of those between columns: detectors have 0.5 to 2.
-    row_ratio: float = 4.0
-    # Pixels by which a typical row must be moved to fit the next: the skin line is oblique, up to 1 or 2.
-    row_shift: float = 2.0
-    # Width of an MLO breast at the bottom in units of that at the top: the armpit is at the top.
-    upside_down: float = 4.0
-
-
-LIMITS = PixelLimits()
+_WITHOUT_MASK = {"polarity", "grey-levels", "padding", "constant-band", "neighbours", "row-shift"}
 
 
 @dataclass(frozen=True)
@@ -91,6 +63,12 @@ def pixel_findings(evidence: PixelEvidence, limits: PixelLimits = LIMITS) -> tup
     return tuple(dict.fromkeys(found))
 
 
+def findings_without_mask(evidence: PixelEvidence, limits: PixelLimits = LIMITS) -> tuple[str, ...]:
+    """Return what is implausible about an image in which no breast is found: why there is none."""
+    found = pixel_findings(evidence, limits)
+    return tuple(text for text in found if check_of(text) in _WITHOUT_MASK)
+
+
 def _grey_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str]:
     """Check polarity, grey levels, saturation and padding, on a sample of the pixels."""
     small = reduce_padding(evidence.pixels)
@@ -102,6 +80,10 @@ def _grey_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str
     if darker is not None and darker < limits.polarity:
         words = f"the air is brighter than the tissue, balance {darker:.2f}, limit {limits.polarity:g}"
         yield finding("polarity", words)
+    brighter = edge_brightness(shown[:, flip], padding[:, flip])
+    if brighter is not None and brighter > limits.edge:
+        words = f"beside the padding the breast is {brighter:.0%} of the range brighter than inside, limit"
+        yield finding("polarity", f"{words} {limits.edge:.0%}")
     tissue = shown[mask & ~padding]
     if tissue.size:
         levels = effective_levels(tissue)
@@ -109,8 +91,11 @@ def _grey_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str
             words = f"the breast has {levels:.1f} effective grey levels, limit {limits.grey_levels:g}"
             yield finding("grey-levels", words)
         bright = float(np.mean(tissue == tissue.max()))
-        if bright > limits.bright_saturation:
-            words = f"{bright:.0%} of the breast has the brightest grey, limit {limits.bright_saturation:.0%}"
+        limit = limits.bright_saturation
+        if bright > limit and _bright_edge(shown, mask & ~padding, padding) > limits.implant_edge:
+            limit = limits.implant_saturation
+        if bright > limit:
+            words = f"{bright:.0%} of the breast has the brightest grey, limit {limit:.0%}"
             yield finding("bright-saturation", words)
     dark = _dark_share(small, shown, padding)
     if dark > limits.dark_saturation:
@@ -122,12 +107,30 @@ def _grey_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str
         yield finding("padding", words)
 
 
+def _bright_edge(shown: NDArray[np.uint16], tissue: Mask, padding: Mask) -> float:
+    """Return by how much the breast is darker just beside its brightest grey, as a share of the range."""
+    top, low = float(shown[tissue].max()), float(shown[~padding].min())
+    white = (tissue & (shown == top)).view(np.uint8)
+    reach = max(2, max(shown.shape) // _SHARP)
+    near, far = (cv2.dilate(white, np.ones((2 * size + 1,) * 2, np.uint8)) for size in (1, reach))
+    beside = (far > near) & tissue
+    if top <= low or not beside.any():
+        return 0.0
+    return (top - float(np.median(shown[beside]))) / (top - low)
+
+
 def polarity(shown: NDArray[np.uint16], padding: Mask) -> float | None:
     """Return how much of the air is darker than the tissue, from 1 (all of it) to -1; None without air.
 
+    Nor can it be told where most of the air is padding: what is left may be a marker.
+
     Air is the smooth region that reaches the image's border away from the chest wall, which is on the left;
     tissue is what is not smooth. A bright strip along the border is smooth too, and smaller than the air.
+    The frame of a scanned film is left out.
     """
+    framed = np.ones_like(padding)
+    framed[inside_plain_frame(shown)] = False
+    padding = padding | framed
     if padding.all():
         return None
     low, high = (float(end) for end in np.percentile(shown[~padding], _ENDS))
@@ -144,16 +147,45 @@ def polarity(shown: NDArray[np.uint16], padding: Mask) -> float | None:
     if not busy.any():
         return None
     tissue = np.median(mean[busy])
-    areas = [_reaching_border(seen & ~busy & part) for part in (mean < tissue, mean > tissue)]
-    return (areas[0] - areas[1]) / sum(areas) if sum(areas) else None
+    areas = [_reaching_border(seen & ~busy & part, ~seen) for part in (mean < tissue, mean > tissue)]
+    enough = sum(areas) > np.count_nonzero(~seen)
+    return (areas[0] - areas[1]) / sum(areas) if enough else None
 
 
-def _reaching_border(cells: Mask) -> int:
-    """Return the number of cells connected with the border away from the chest wall."""
-    _, labels = cv2.connectedComponents(cells.view(np.uint8), connectivity=4)
-    border = (labels[0, _GRID // 2 :], labels[-1, _GRID // 4 :], labels[:, -1])
-    reached = np.unique(np.concatenate(border))
-    return int(np.count_nonzero(np.isin(labels, reached[reached > 0])))
+def edge_brightness(shown: NDArray[np.uint16], padding: Mask) -> float | None:
+    """Return by how much the image is brighter beside its padding than inside, as a share of the range.
+
+    Beside the padding is air or the thin edge of the breast; both are dark. None without enough padding.
+    The quarter at the chest wall, which is on the left, is left out: there padding cuts the tissue.
+    """
+    far = slice(padding.shape[1] // 4, None)
+    if np.count_nonzero(padding[:, far]) < _LEAST_PADDED * padding[:, far].size or padding.all():
+        return None
+    _, pieces, boxes, _ = cv2.connectedComponentsWithStats((~padding).view(np.uint8), connectivity=8)
+    largest = pieces == 1 + int(boxes[1:, cv2.CC_STAT_AREA].argmax())  # letters in the padding are others
+    distance = cv2.distanceTransform(largest.view(np.uint8), cv2.DIST_L2, 3)
+    beside = shown[:, far][(distance[:, far] > 0) & (distance[:, far] <= _BESIDE)]
+    inside = shown[distance > _INSIDE * max(padding.shape)]
+    low, high = (float(end) for end in np.percentile(shown[~padding], _ENDS))
+    if not beside.size or not inside.size or high <= low:
+        return None
+    return float(np.median(beside) - np.median(inside)) / (high - low)
+
+
+def _reaching_border(cells: Mask, padded: Mask) -> int:
+    """Return the number of cells connected with the border away from the chest wall or with its padding.
+
+    The upper and lower border count only near their far ends: muscle is smooth and bright along much of them.
+    What reaches the chest wall but not the border opposite to it is muscle too.
+    """
+    far = _GRID * 3 // 4
+    with_padding = cells.copy()
+    with_padding[:, far:] |= padded[:, far:]
+    _, labels = cv2.connectedComponents(with_padding.view(np.uint8), connectivity=4)
+    border = (labels[0, far:], labels[-1, far:], labels[:, -1])
+    muscle = np.setdiff1d(labels[:, 0], labels[:, -1])
+    reached = np.setdiff1d(np.concatenate(border), muscle)
+    return int(np.count_nonzero(cells & np.isin(labels, reached[reached > 0])))
 
 
 def effective_levels(tissue: NDArray[np.uint16]) -> float:
@@ -197,91 +229,29 @@ def _blacked_share(small: NDArray[Any], shown: NDArray[np.uint16], padding: Mask
 def _line_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str]:
     """Check rows, then columns, for constant blocks and bands, equal lines and straight cuts."""
     mask = evidence.mask[:, ::-1] if evidence.mirrored else evidence.mask
-    low, high = np.percentile(reduce_padding(evidence.pixels), (0.5, 99.5))
-    contrast = float(high) - float(low)
-    if contrast <= 0:
+    small = reduce_padding(evidence.pixels)
+    scale = scale_of(small, evidence.shown[evidence.patterns(small)], reduce_padding(mask))
+    if not scale.contrast:
         return
-    for pixels, breast, lines in (
-        (evidence.pixels, mask, "rows"),
-        (evidence.pixels.T, mask.T, "columns"),
+    block, wall, edge = limits.constant_block, limits.chest_wall_block, limits.block_edge
+    beside_wall = BlockLimits(block, wall, edge) if evidence.mirrored else BlockLimits(wall, block, edge)
+    for pixels, breast, lines, block_limits in (
+        (evidence.pixels, mask, "rows", BlockLimits(block, block, edge)),
+        (evidence.pixels.T, mask.T, "columns", beside_wall),
     ):
-        share = _constant_share(pixels, contrast, limits)
+        share = constant_share(pixels, breast, scale, block_limits)
         if share is not None:
             words = f"a constant band of {share:.0%} of the {lines} cuts the breast, limit"
-            yield finding("constant-band", f"{words} {limits.constant_block:.0%} at the border, 0 inside")
-        equal = _equal_share(pixels, breast)
+            where = f"at the chest wall, {block:.0%} at another border, 0 inside"
+            yield finding("constant-band", f"{words} {wall:.0%} {where}")
+        equal = equal_share(pixels, breast)
         if equal > limits.equal_lines:
             words = f"{equal:.1%} of the breast's {lines} equal another one, limit {limits.equal_lines:.1%}"
             yield finding("constant-band", words)
-        cut = _cut_share(pixels, breast, contrast)
+        cut = cut_share(pixels, breast, scale)
         if cut > limits.straight_cut:
             words = f"a straight edge crosses {cut:.0%} of the breast between two {lines}, limit"
             yield finding("straight-cut", f"{words} {limits.straight_cut:.0%}")
-
-
-def _constant_share(pixels: NDArray[Any], contrast: float, limits: PixelLimits) -> float | None:
-    """Return the share of lines in a constant run that cuts something; None without one."""
-    first = pixels[:, 0]
-    constant = pixels.min(axis=1) == pixels.max(axis=1)
-    same = constant[1:] & constant[:-1] & (first[1:] == first[:-1])
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
-    count = len(pixels)
-    for start, end in edges.reshape(-1, 2):
-        length = int(end - start) + 1
-        before = _jumps(pixels[max(start - 3, 0) : start], first[start], contrast)
-        after = _jumps(pixels[end + 1 : end + 4], first[start], contrast)
-        if before is not None and after is not None:
-            through = float(np.mean(before & after))
-            if length >= max(3, _LEAST_RUN * count) and through > _JUMP:
-                return length / count
-        elif length > limits.constant_block * count:
-            beside = before if after is None else after
-            if beside is not None and float(np.mean(beside)) > limits.block_edge:
-                return length / count
-    return None
-
-
-def _jumps(lines: NDArray[Any], value: Any, contrast: float) -> Mask | None:
-    """Mark where lines differ from a value by more than noise; None without lines."""
-    if not len(lines):
-        return None
-    return np.asarray(np.abs(np.median(lines, axis=0) - float(value)) > _JUMP * contrast)
-
-
-def _equal_share(pixels: NDArray[Any], breast: Mask) -> float:
-    """Return the share of the breast's lines that equal another, not only a neighbour as after enlarging."""
-    columns = np.flatnonzero(breast.any(axis=0))
-    if not columns.size:
-        return 0.0
-    part = slice(int(columns[0]), int(columns[-1]) + 1)
-    wide = np.count_nonzero(breast[:, part], axis=1) > _JUMP * (part.stop - part.start)
-    places: dict[int, int] = {}
-    equal = 0
-    rows = np.flatnonzero(wide)
-    for row in rows.tolist():
-        digest = hash(pixels[row, part].tobytes())
-        before = places.setdefault(digest, row)
-        equal += row - before > 1
-    return equal / max(rows.size, 1) if equal > 1 else 0.0
-
-
-def _cut_share(pixels: NDArray[Any], breast: Mask, contrast: float) -> float:
-    """Return the largest share of the breast's width in which neighbouring lines differ by a step."""
-    sample = pixels[:, ::_EVERY].astype(np.int32)
-    reach = max(3, min(pixels.shape) // 50)
-    inner = cv2.erode(  # without the skin line, and without the image's border, which closing the mask fills
-        np.ascontiguousarray(breast).view(np.uint8),
-        np.ones((2 * reach + 1, 1), np.uint8),
-        borderType=cv2.BORDER_CONSTANT,
-        borderValue=0,
-    ).view(np.bool_)[:, ::_EVERY]
-    both = inner[1:] & inner[:-1]
-    step = np.abs(np.diff(sample, axis=0)) > _STEP * contrast
-    width = np.count_nonzero(both, axis=1)
-    usable = width > _JUMP * sample.shape[1]
-    if not usable.any():
-        return 0.0
-    return float((np.count_nonzero(step & both, axis=1)[usable] / width[usable]).max())
 
 
 def _noise_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str]:
@@ -289,10 +259,11 @@ def _noise_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[st
     pixels = evidence.pixels
     low, high = np.percentile(reduce_padding(pixels), (0.5, 99.5))
     contrast = float(high) - float(low)
-    rows = pixels.shape[0]
-    if contrast <= 0 or rows < 2 * _STRIP:
+    inside = np.flatnonzero(evidence.mask.any(axis=1))  # rows of noisy air fit each other at any shift
+    if contrast <= 0 or inside.size < 2 * _STRIP:
         return
-    starts = np.linspace(0, rows - _STRIP - 1, min(_STRIPS, rows // _STRIP)).astype(int)
+    last = int(inside[-1]) - _STRIP
+    starts = np.linspace(int(inside[0]), last, min(_STRIPS, inside.size // _STRIP)).astype(int)
     steps, ratios, shifts = [], [], []
     for start in starts.tolist():
         strip = pixels[start : start + _STRIP + 1].astype(np.float32)
@@ -311,6 +282,10 @@ def _noise_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[st
     if worst > limits.neighbours:
         words = f"neighbouring pixels differ by {worst:.0%} of the range, limit {limits.neighbours:.0%}"
         yield finding("neighbours", words)
+    specks = _speck_share(evidence, contrast)
+    if specks > limits.specks:
+        words = f"{specks:.1%} of the breast's pixels are unlike all around them, limit {limits.specks:.0%}"
+        yield finding("neighbours", words)
     ratio = float(np.median(ratios)) if ratios else 1.0
     if max(ratio, 1 / max(ratio, 1e-9)) > limits.row_ratio:
         words = f"steps between rows are {ratio:.1f} times those between columns, limit {limits.row_ratio:g}"
@@ -319,6 +294,16 @@ def _noise_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[st
     if shift > limits.row_shift:
         words = f"a typical row is shifted by {shift:.0f} pixels against the next, limit {limits.row_shift:g}"
         yield finding("row-shift", words)
+
+
+def _speck_share(evidence: PixelEvidence, contrast: float) -> float:
+    """Return the share of the breast's pixels that differ from the median around them by a step."""
+    mask = evidence.mask[:, ::-1] if evidence.mirrored else evidence.mask
+    part = np.s_[len(mask) * 3 // 8 : max(len(mask) * 5 // 8, 1)]
+    grey = np.ascontiguousarray(evidence.pixels[part]).astype(np.float32)
+    unlike = np.asarray(np.abs(grey - cv2.medianBlur(grey, 3)) > _STEP * contrast)
+    inside = mask[part]
+    return float(np.mean(unlike[inside])) if inside.any() else 0.0
 
 
 def _best_shifts(strip: Floats) -> list[int]:
@@ -333,16 +318,52 @@ def _best_shifts(strip: Floats) -> list[int]:
 
 def _place_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str]:
     """Check where the breast is: the chest wall is on the left by now."""
-    mask = evidence.mask
-    away, beside = np.count_nonzero(mask[:, -1]), np.count_nonzero(mask[:, 0])
-    if away > beside:
-        words = f"the breast takes {away:,} pixels of the edge away from the chest wall, limit {beside:,}"
-        yield finding("breast-side", words)
+    rows, columns = (np.flatnonzero(evidence.mask.any(axis=axis)) for axis in (1, 0))
+    mask = evidence.mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    quarter = max(1, mask.shape[1] // 4)
+    beside, away = (np.count_nonzero(part) / quarter for part in (mask[:, :quarter], mask[:, -quarter:]))
+    near, far, above, below = _edge_lengths(mask)
+    if far > near and away > limits.breast_side * beside:
+        words = (
+            f"away from the chest wall the breast is {away / beside:.1f} times as high as beside it, limit"
+        )
+        yield finding("breast-side", f"{words} {limits.breast_side:g}")
+    turned = max(above, below) / max(near, 1)
+    if turned > limits.turned:
+        words = f"the breast is {turned:.1f} times as long above or below as at the chest wall, limit"
+        yield finding("breast-side", f"{words} {limits.turned:g}")
     if evidence.projection != "MLO":
         return
-    depth = max(1, len(mask) // 20)
-    top, bottom = (float(np.count_nonzero(part, axis=1).mean()) for part in (mask[:depth], mask[-depth:]))
-    wide = 0.25 * mask.shape[1]
-    if bottom > wide and bottom > limits.upside_down * top:
-        words = f"at the bottom the breast is {bottom / max(top, 1):.1f} times as wide as at the top, limit"
-        yield finding("upside-down", f"{words} {limits.upside_down:g}")
+    depth, wide = max(1, len(mask) // 20), 0.25 * mask.shape[1]
+    band, beside_wall = np.arange(depth), columns[0] + np.arange(quarter)
+    top, bottom = (_light(evidence, lines, beside_wall) for lines in (rows[0] + band, rows[-1] - band))
+    extents = np.count_nonzero(mask, axis=1)
+    nipple = float(np.flatnonzero(extents >= _TIP * extents.max()).mean()) / len(mask)
+    limit = limits.upside_down if nipple > limits.nipple_above else limits.upside_down_above
+    if (
+        nipple < limits.nipple_below
+        and np.count_nonzero(mask[-depth:]) > wide * depth
+        and bottom > limit * top
+    ):
+        times = f"{bottom / max(top, 1):.1f} times the light that it has at the top"
+        words = f"beside the chest wall the breast has at the bottom {times}, limit {limits.upside_down:g}"
+        yield finding("upside-down", words)
+
+
+def _edge_lengths(mask: Mask) -> tuple[int, int, int, int]:
+    """Return how long the breast is at the left, right, upper and lower end of its bounding box."""
+    rows, columns = (max(1, round(_EDGE * size)) for size in mask.shape)
+    bands = (mask[:, :columns], mask[:, -columns:], mask[:rows].T, mask[-rows:].T)
+    left, right, upper, lower = (int(np.count_nonzero(band.any(axis=1))) for band in bands)
+    return left, right, upper, lower
+
+
+def _light(evidence: PixelEvidence, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> float:
+    """Return the sum of the breast's greys in a part of the image, counted from the image's darkest grey."""
+    part = np.ix_(rows, evidence.pixels.shape[1] - 1 - columns if evidence.mirrored else columns)
+    grey, everywhere = (
+        evidence.shown[evidence.patterns(pixels)]
+        for pixels in (evidence.pixels[part], reduce_padding(evidence.pixels))
+    )
+    above = np.maximum(grey - float(np.percentile(everywhere, _ENDS[0])), 0)
+    return float(above[evidence.mask[np.ix_(rows, columns)]].sum())

@@ -1,0 +1,1 @@
+"""Decode compressed and uncompressed frames of DICOM files, with one named decoder for each."""

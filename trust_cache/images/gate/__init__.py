@@ -1,0 +1,1 @@
+"""The pixel gate: are the pixels of a picture plausible?"""
