@@ -1,4 +1,4 @@
-"""A replica of Mammo-CLIP's archive around an oracle: efficientnet_pytorch's own B5, with live features."""
+"""A replica of Mammo-CLIP's archive around an oracle of efficientnet_pytorch, with live features."""
 
 import sys
 import types
@@ -11,22 +11,25 @@ import torch
 from efficientnet_pytorch import EfficientNet
 from torch import Tensor, nn
 
-from trust_cache.encoders.mammo_clip import random_b5, timm_name
+from trust_cache.encoders.efficientnet_names import timm_name
+from trust_cache.encoders.mammo_clip import B2, B5
+from trust_cache.encoders.random_weights import random_efficientnet
 
 PREFIX = "image_encoder."
 
 
-def make_oracle(seed: int = 0) -> nn.Module:
-    """B5 of another author with random weights and random statistics of batch normalisation.
+def make_oracle(name: str = "efficientnet-b5", seed: int = 0) -> nn.Module:
+    """A network of another author with random weights and random statistics of batch normalisation.
 
     Its own initialisation would not do: features fade to the same constant for all images, and a wrong
     padding would go unseen.
     """
-    oracle: nn.Module = EfficientNet.from_name("efficientnet-b5", include_top=False)
+    oracle: nn.Module = EfficientNet.from_name(name, include_top=False)
     generator = torch.Generator().manual_seed(seed)
-    names = {name: timm_name(name) or "" for name in oracle.state_dict()}
+    depths = {"efficientnet-b5": B5.depths, "efficientnet-b2": B2.depths}[name]
+    names = {name: timm_name(name, depths) or "" for name in oracle.state_dict()}
     shapes = {names[name]: tensor.shape for name, tensor in oracle.state_dict().items()}
-    live = random_b5(shapes, seed)
+    live = random_efficientnet(shapes, seed)
     oracle.load_state_dict({name: live[names[name]] for name in names})
     for module in oracle.modules():
         if isinstance(module, nn.BatchNorm2d):

@@ -14,7 +14,8 @@ from tests.encoders.replica import make_images, oracle_features, relative_differ
 from trust_cache.base.errors import InputError
 from trust_cache.encoders.convert_weights import Conversion
 from trust_cache.encoders.encoder import FrozenEncoder
-from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, identify_encoder, load_encoder
+from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
+from trust_cache.encoders.recipe import DEFAULT_ENCODER
 from trust_cache.encoders.timm_models import import_timm
 from trust_cache.images.png_files import encode_png
 from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom

@@ -51,6 +51,8 @@ def test_a_transformer_is_built_for_the_image_size(tmp_path: Path) -> None:
     assert relative_difference(at_home(images), expected) < 1e-5
     other = load_encoder(tmp_path / "vit.safetensors", (96, 64), encoder="test_vit")
     assert other(make_images((96, 64), 2)).shape == (2, at_home.dim)
+    with pytest.raises(InputError, match="expected multiples of 16, the patch of test_vit, found 100x64"):
+        load_encoder(tmp_path / "vit.safetensors", (100, 64), encoder="test_vit")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_a_transformer_is_built_for_the_image_size(tmp_path: Path) -> None:
         ("hf-hub:timm/resnet18", r"did you mean resnet18\?"),
         ("local-dir:/somewhere/resnet50", r"did you mean resnet50\?"),
         ("", "the name of a model of timm"),
+        ("resnet50.mine", r"known are .*resnet50\.a1_in1k"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:

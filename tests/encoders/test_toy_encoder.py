@@ -16,11 +16,15 @@ from trust_cache.cache.extract.extract import extract
 from trust_cache.cache.views import ViewPlan, make_views
 from trust_cache.encoders import known_encoders
 from trust_cache.encoders.convert_weights import convert_weights
-from trust_cache.encoders.encoder import EncoderFamily, Recipe, Size
+from trust_cache.encoders.encoder import EncoderFamily
 from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
+from trust_cache.encoders.recipe import Recipe, RecipeKeys
 from trust_cache.images.png_files import read_grey_png
 
-RECIPE = Recipe(image_size=(20, 12), mean=0.5, std=2.0, channels=1)
+RECIPE = Recipe(
+    image_size=(20, 12), resize="bilinear", antialias=False, keep_proportions=True, intensity="min-max",
+    mean=(0.5,), std=(2.0,), channels=1, pooling="own",
+)  # fmt: skip
 
 
 class Strips(nn.Module):
@@ -41,11 +45,11 @@ class ToyFamily(EncoderFamily):
     def names(self) -> Sequence[str]:
         return ("strips",)
 
-    def build(self, encoder: str, image_size: Size | None) -> nn.Module:  # noqa: ARG002
+    def build(self, encoder: str, recipe: Recipe | None, weights: Path | None) -> nn.Module:  # noqa: ARG002
         return Strips()
 
-    def recipe(self, encoder: str) -> Recipe:  # noqa: ARG002
-        return RECIPE
+    def recipe(self, encoder: str, weights: Path | None) -> RecipeKeys:  # noqa: ARG002
+        return RecipeKeys(**RECIPE.as_document())
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +59,12 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_extract_with_it(tmp_path: Path) -> None:
     manifest, out = write_pngs(tmp_path / "png", 3), tmp_path / "cache.zarr"
-    run = extract(manifest, out, with_settings(encoder="strips", image_size=RECIPE.image_size, seed=5))
+    run = extract(manifest, out, with_settings(encoder="strips", image_size=None, seed=5))
     assert (run.images_done, run.identity.dim, run.failures) == (3, 4, ())
     cache = open_cache(out)
     assert cache.fingerprint.encoder == "strips"
     assert cache.fingerprint.image_size == (20, 12)
-    assert cache.fingerprint.standardisation.endswith("mean 0.5 std 2.0")
+    assert cache.fingerprint.recipe == RECIPE.text
     encoder = load_encoder("random", RECIPE.image_size, encoder="strips", seed=5)
     for n in range(3):
         pixels = torch.from_numpy(read_grey_png(str(manifest.parent / f"{n}.png")))

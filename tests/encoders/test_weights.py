@@ -22,7 +22,8 @@ from tests.encoders.replica import PREFIX, Hostile, save_archive
 from trust_cache.base.errors import InputError
 from trust_cache.encoders.checkpoints import checked_tensors, read_record
 from trust_cache.encoders.convert_weights import Conversion, convert_weights
-from trust_cache.encoders.mammo_clip import timm_name
+from trust_cache.encoders.efficientnet_names import timm_name
+from trust_cache.encoders.mammo_clip import B5
 
 Converted = tuple[Path, Conversion]
 
@@ -154,11 +155,11 @@ def test_another_architecture(tmp_path: Path) -> None:
 
 
 def test_names_are_mapped_one_to_one(oracle: nn.Module) -> None:
-    names = [timm_name(name) for name in oracle.state_dict()]
+    names = [timm_name(name, B5.depths) for name in oracle.state_dict()]
     assert len(set(names)) == len(names) == 852
     assert None not in names
     for stranger in ("_fc.weight", "_blocks.39._bn1.bias", "_blocks.0._expand_conv.weight", "text", "_bn0"):
-        assert timm_name(stranger) is None
+        assert timm_name(stranger, B5.depths) is None
 
 
 class HostileBySystem(Hostile):

@@ -163,7 +163,10 @@ def require_file(path: str | Path) -> Path:
     if not Path(path).exists():
         raise InputError(f"{path}: there is no such file. {WHERE_FROM}")
     if not Path(path).is_file():
-        raise InputError(f"{path}: expected a file with weights, found something else")
+        raise InputError(
+            f"{path}: expected a file with weights, found a folder; for a Hugging Face model say --encoder"
+            " huggingface"
+        )
     return Path(path)
 
 

@@ -27,7 +27,8 @@ from trust_cache.encoders.checkpoints import (
     read_torch,
     require_file,
 )
-from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, family_of
+from trust_cache.encoders.known_encoders import FAMILIES, family_of
+from trust_cache.encoders.recipe import DEFAULT_ENCODER
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,29 +56,31 @@ class Conversion:
 def convert_weights(checkpoint: str | Path, out: str | Path, *, encoder: str | None = None) -> Conversion:
     """Write the encoder's tensors of a checkpoint as safetensors, with a record of where they are from.
 
-    Takes Mammo-CLIP's archive or a state dict of efficientnet_pytorch's B5. Tensors with timm's names need
-    the `encoder` that they are for, because names alone do not tell how it pads.
+    Takes an archive of Mammo-CLIP or Mammo-FM, or a state dict of efficientnet_pytorch's B5 or B2. Tensors
+    with timm's names need the `encoder` that they are for, because names alone do not tell how it pads.
     """
     source = require_file(checkpoint)
     kind, found = _read(source)
     _LOG.info("%s: %s with %d tensors of an encoder", source, kind.value, len(found))
-    chosen = encoder or DEFAULT_ENCODER
-    family = family_of(chosen)
-    if encoder is None and kind is not Kind.ARCHIVE and not family.recognises(found):
+    recognised = (family.recognises(found, source.name) for family in FAMILIES)
+    chosen = encoder or next(filter(None, recognised), None)
+    if chosen is None and kind is not Kind.ARCHIVE:
         raise InputError(
-            f"{source}: expected Mammo-CLIP's archive or a state dict of efficientnet_pytorch's B5, found"
-            f" {len(found)} tensors such as {next(iter(found))}. If they are of a timm model say which:"
+            f"{source}: expected Mammo-CLIP's archive or a state dict of efficientnet_pytorch's B5 or B2,"
+            f" found {len(found)} tensors such as {next(iter(found))}. If they are of a timm model say which:"
             f" --encoder NAME (--encoder {DEFAULT_ENCODER}, if they are Mammo-CLIP's under timm's names)"
         )
+    chosen = chosen or DEFAULT_ENCODER
+    family = family_of(chosen)
     with torch.device("meta"):
-        network = family.build(chosen, None)
+        network = family.build(chosen, None, None)
     adapted, notes = family.adapt(network, found)
     tensors, further = checked_tensors(adapted, network.state_dict(), chosen, str(source))
     record = WeightsRecord(
         format=FORMAT,
         encoder=chosen,
         architecture=family.architecture(chosen),
-        padding=family.padding,
+        padding=family.padding(chosen),
         source_kind=kind.value,
         source_sha256=file_sha256(source),
     )

@@ -6,37 +6,23 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
+from trust_cache.base.digests import file_sha256
 from trust_cache.base.errors import InputError
-
-Size = tuple[int, int]  # height, width
-IMAGE_SIZE = (1520, 912)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What an encoder expects of its input. The defaults are those of Mammo-CLIP's training."""
-
-    image_size: Size = IMAGE_SIZE
-    mean: float = 0.3089279
-    std: float = 0.25053555408335154
-    channels: int = 3  # each one a copy of the grey picture
-
-    def __post_init__(self) -> None:
-        if min(self.image_size) < 1:
-            height, width = self.image_size
-            raise InputError(
-                f"image-size: expected a height and a width of 1 or more, found {height}x{width}"
-            )
-
-    @property
-    def standardisation(self) -> str:
-        """The text for the fingerprint of a cache; OpenCV and torch resize like this by default."""
-        return f"bilinear resize without antialiasing, min-max to [0, 1], mean {self.mean} std {self.std}"
+from trust_cache.encoders.checkpoints import (
+    WHERE_FROM,
+    checked_tensors,
+    is_safetensors,
+    read_record,
+    read_safetensors,
+    require_file,
+)
+from trust_cache.encoders.recipe import Recipe, RecipeKeys, Size
 
 
 @dataclass(frozen=True)
@@ -88,10 +74,10 @@ class FrozenEncoder(nn.Module):
 
 
 class EncoderFamily(ABC):
-    """Encoders that are built and filled with weights in one way."""
+    """Encoders that are built and filled with weights in one way.
 
-    padding = "timm"  # how convolutions pad; recorded in a converted file
-    refusal = ""  # why weights without the record of `trust-cache weights` are refused; empty: they are used
+    `weights` is where a user's weights are, None for random ones.
+    """
 
     @abstractmethod
     def describe(self) -> str:
@@ -102,37 +88,84 @@ class EncoderFamily(ABC):
         """Return the names of all its encoders."""
 
     @abstractmethod
-    def build(self, encoder: str, image_size: Size | None) -> nn.Module:
+    def recipe(self, encoder: str, weights: Path | None) -> RecipeKeys:
+        """Return what is known of the input that the encoder expects; the user gives the rest."""
+
+    @abstractmethod
+    def build(self, encoder: str, recipe: Recipe | None, weights: Path | None) -> nn.Module:
         """Return the network without a classifier; torch's global generator is seeded by the caller.
 
-        `image_size` is for networks that are built for one size; None builds them for their default size.
+        Networks for one size are built for that of the recipe; None builds them as they are published.
         """
 
     def offers(self, encoder: str) -> bool:
         """Return whether an encoder belongs to the family."""
         return encoder in self.names()
 
-    def recipe(self, encoder: str) -> Recipe:  # noqa: ARG002 - for families that override it
-        """Return what the encoder expects of its input."""
-        return Recipe()
-
     def architecture(self, encoder: str) -> str:
         """Return the name of the network, as a converted file records it."""
         return encoder
 
-    def dim(self, encoder: str, image_size: Size) -> int:
+    def padding(self, encoder: str) -> str:  # noqa: ARG002 - for families that override it
+        """Return how convolutions pad, as a converted file records it."""
+        return "timm"
+
+    def refusal(self, encoder: str) -> str:  # noqa: ARG002 - as above
+        """Say why weights without the record of `trust-cache weights` are refused; empty: they are used."""
+        return ""
+
+    def require_weights(self, encoder: str, weights: Path) -> None:
+        """Refuse weights that would fit the network but belong to another encoder."""
+        require_file(weights)
+        if not is_safetensors(weights):
+            raise InputError(
+                f"{weights}: expected a safetensors file, found another kind (or a truncated one)."
+                f" {WHERE_FROM}"
+            )
+        record = read_record(weights)
+        if record is not None and record.encoder != encoder:
+            raise InputError(
+                f"{weights}: expected weights for {encoder}, found those for {record.encoder} (padding"
+                f" {record.padding}); say --encoder {record.encoder}"
+            )
+        if record is None and self.refusal(encoder):
+            raise InputError(
+                f"{weights}: expected a file that `trust-cache weights` wrote, found one without its record."
+                f" {self.refusal(encoder)}. {WHERE_FROM}"
+            )
+
+    def digest(self, weights: Path) -> str:
+        """Return the SHA-256 that identifies the weights."""
+        return file_sha256(weights)
+
+    def dim(self, encoder: str, recipe: Recipe, weights: Path | None) -> int:
         """Return the number of features. It is found by shapes alone: nothing is computed or allocated."""
         with torch.device("meta"):
-            network = self.build(encoder, image_size).eval()
+            network = self.build(encoder, recipe, weights).eval()
             try:
-                shape = network(torch.empty(2, self.recipe(encoder).channels, *image_size)).shape
+                shape = network(torch.empty(2, recipe.channels, *recipe.image_size)).shape
+            except InputError:
+                raise
             except Exception as error:  # each architecture refuses a size in its own way
-                raise unsuitable_size(encoder, image_size, error) from error
+                raise unsuitable_size(encoder, recipe.image_size, error) from error
         if len(shape) != 2:  # noqa: PLR2004 - images, features
             raise InputError(
                 f"encoder {encoder!r}: expected a row of features per image, found shape {tuple(shape)}"
             )
         return int(shape[1])
+
+    def load(self, encoder: str, recipe: Recipe, weights: Path | None, seed: int) -> nn.Module:
+        """Return the network with its weights."""
+        with torch.random.fork_rng(devices=[]):  # networks are initialised from the global generator
+            torch.default_generator.manual_seed(seed)
+            network = self.build(encoder, recipe, weights)
+        if weights is None:
+            state = self.random_state(network, seed)
+        else:
+            found, _ = self.adapt(network, read_safetensors(weights))
+            state, _ = checked_tensors(found, network.state_dict(), encoder, str(weights))
+        network.load_state_dict(state, assign=True)
+        return network
 
     def random_state(self, network: nn.Module, seed: int) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
         """Return random weights; by default those that building under the seed gave."""
@@ -146,9 +179,19 @@ class EncoderFamily(ABC):
         """Return a file's tensors under the network's names, with notes on what was left out."""
         return found, ()
 
-    def recognises(self, found: Mapping[str, Tensor]) -> bool:  # noqa: ARG002 - as above
-        """Return whether a checkpoint's names show that it is for this family."""
-        return False
+    def recognises(self, found: Mapping[str, Tensor], file_name: str) -> str | None:  # noqa: ARG002 - as above
+        """Return the encoder of this family that a checkpoint is for, if its tensors show it."""
+        return None
+
+
+def require_whole_patches(encoder: str, image_size: Size, patch: int) -> None:
+    """Refuse a size that patches do not fill: the network would ignore the rest of the picture."""
+    height, width = image_size
+    if height % patch or width % patch:
+        raise InputError(
+            f"image-size: expected multiples of {patch}, the patch of {encoder}, found {height}x{width}: the"
+            " rest of the picture would be ignored"
+        )
 
 
 def unsuitable_size(encoder: str, image_size: Size | None, error: Exception) -> InputError:

@@ -2,14 +2,18 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from trust_cache.base.errors import InputError
-from trust_cache.encoders.encoder import EncoderFamily, Size, unsuitable_size
+from trust_cache.encoders.efficientnet_names import is_efficientnet_pytorch, translate_names
+from trust_cache.encoders.encoder import EncoderFamily, require_whole_patches, unsuitable_size
+from trust_cache.encoders.recipe import Recipe, RecipeKeys, Resize
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _DEFINED: list[torch.library.Library] = []  # a definition lasts as long as its library object
@@ -30,23 +34,106 @@ class TimmModels(EncoderFamily):
         """Refuse `hf-hub:...`: it would ask the network for a configuration even without weights."""
         return ":" not in encoder and bool(import_timm().is_model(encoder))
 
-    def build(self, encoder: str, image_size: Size | None) -> nn.Module:
-        """Return the model without its classifier; transformers are built for `image_size`."""
-        timm = import_timm()
-        configuration = timm.get_pretrained_cfg(encoder, allow_unregistered=True)
+    def recipe(self, encoder: str, weights: Path | None) -> RecipeKeys:  # noqa: ARG002 - the name says it
+        """Return timm's own configuration of the name, or of its tag (`NAME.TAG`).
+
+        timm resizes with Pillow, which always averages when it shrinks. Most of its models expect the middle
+        of a picture (crop_pct, crop_mode); here the whole picture is resized to the same size, and its
+        proportions are kept unless timm's crop mode is squash.
+        """
+        found = _configuration(encoder)
+        return timm_recipe({} if found is None else found.to_dict())
+
+    def build(self, encoder: str, recipe: Recipe | None, weights: Path | None) -> nn.Module:  # noqa: ARG002 - as above
+        """Return the model without its classifier; transformers are built for the size of the recipe."""
+        configuration = _configuration(encoder)
         fixed = configuration is not None and configuration.fixed_input_size
-        size = {"img_size": image_size} if image_size is not None and fixed else {}
-        try:
-            network: nn.Module = timm.create_model(encoder, pretrained=False, num_classes=0, **size)
-        except Exception as error:  # each architecture refuses a size in its own way
-            raise unsuitable_size(encoder, image_size, error) from error
-        return network
+        return timm_network(encoder, recipe, fixed_size=bool(fixed))
 
     def adapt(
         self, network: nn.Module, found: Mapping[str, Tensor]
     ) -> tuple[Mapping[str, Tensor], tuple[str, ...]]:
-        """Apply what timm applies to its own files."""
+        """Apply what timm applies to its own files, and translate efficientnet_pytorch's names."""
+        if is_efficientnet_pytorch(found) and hasattr(network, "blocks"):
+            return translate_names(found, network)
         return fit_to_network(network, found), ()
+
+
+def timm_recipe(configuration: Mapping[str, Any]) -> RecipeKeys:
+    """Return the recipe of a configuration as timm writes it, as far as it says it."""
+    if not configuration.get("mean") or not configuration.get("input_size"):
+        return RecipeKeys(intensity="min-max", pooling="own")
+    data = import_timm().data.resolve_data_config(pretrained_cfg=dict(configuration))
+    channels, height, width = data["input_size"]
+    resize = data["interpolation"]
+    return RecipeKeys(
+        image_size=(height, width),
+        resize=resize if resize in get_args(Resize) else None,
+        antialias=True,
+        keep_proportions=data["crop_mode"] != "squash",
+        intensity="min-max",
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+        channels=channels,
+        pooling="own",
+    )
+
+
+def timm_network(name: str, recipe: Recipe | None, *, fixed_size: bool, **options: Any) -> nn.Module:
+    """Return a model of timm without its classifier; one of a fixed size is built for that of the recipe."""
+    timm = import_timm()
+    if recipe is not None:
+        options["in_chans"] = recipe.channels
+        if fixed_size:
+            options["img_size"] = recipe.image_size
+        if recipe.pooling != "own":
+            options["global_pool"] = recipe.pooling
+    try:
+        network: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
+    except Exception as error:  # each architecture refuses a size in its own way
+        raise unsuitable_size(name, None if recipe is None else recipe.image_size, error) from error
+    for part in network.children():
+        if recipe and isinstance(part, timm.layers.PatchEmbed) and not part.dynamic_img_pad:
+            require_whole_patches(name, recipe.image_size, part.patch_size[0])
+    return network
+
+
+@dataclass(frozen=True)
+class TimmFolder:
+    """A model of timm as its config.json describes it."""
+
+    architecture: str
+    configuration: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+
+    def build(self, recipe: Recipe | None) -> nn.Module:
+        """Return the network without a classifier."""
+        fixed = bool(self.configuration.get("fixed_input_size"))
+        options = {**self.arguments, "pretrained_cfg": dict(self.configuration)}
+        return timm_network(self.architecture, recipe, fixed_size=fixed, **options)
+
+
+def timm_folder(found: Mapping[str, Any]) -> TimmFolder | None:
+    """Return what a config.json says of a model of timm; None for other models."""
+    name, nested = found.get("architecture"), found.get("pretrained_cfg")
+    if not isinstance(name, str) or found.get("model_type") not in (None, "timm_wrapper"):
+        return None
+    configuration = nested if isinstance(nested, dict) else found
+    return TimmFolder(name, configuration, found.get("model_args") or {})
+
+
+def _configuration(encoder: str) -> Any:
+    """Return timm's record of a name and tag, None for a model without one."""
+    timm = import_timm()
+    try:
+        return timm.get_pretrained_cfg(encoder, allow_unregistered=True)
+    except RuntimeError as error:
+        name = encoder.partition(".")[0]
+        tags = ", ".join(timm.list_pretrained(f"{name}.*"))
+        raise InputError(
+            f"encoder {encoder!r}: expected {name} with a tag that timm {timm.__version__} knows, or without"
+            f" one; found {encoder}; known are {tags or 'none'}"
+        ) from error
 
 
 def fit_to_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -69,13 +156,21 @@ def fit_to_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def import_timm() -> ModuleType:
-    """Import timm, and declare operators that it never calls where torchvision cannot load its own.
+    """Import timm after torchvision, which it needs."""
+    prepare_torchvision()
+    import timm  # noqa: PLC0415 - after torchvision
 
-    timm imports torchvision, and torchvision's Python code refuses to start without the operators of its
-    binary. A CUDA build cannot load that binary next to a CPU-only torch, and package indexes install such
-    pairs. timm needs none of those operators to make features.
+    return timm
+
+
+def prepare_torchvision() -> None:
+    """Import torchvision, and declare operators that no encoder calls where it cannot load its own.
+
+    timm and transformers import torchvision, and torchvision's Python code refuses to start without the
+    operators of its binary. A CUDA build cannot load that binary next to a CPU-only torch, and package
+    indexes install such pairs. Features need none of those operators.
     """
-    if "timm" not in sys.modules:
+    if "torchvision" not in sys.modules:
         try:
             import torchvision  # noqa: F401, PLC0415 - the real operators come first
         except RuntimeError as error:
@@ -85,9 +180,6 @@ def import_timm() -> ModuleType:
                     " install the two versions that belong together"
                 ) from error
             _declare_operators()
-    import timm  # noqa: PLC0415 - after torchvision
-
-    return timm
 
 
 def _declare_operators() -> None:

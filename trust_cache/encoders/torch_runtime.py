@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,11 +39,6 @@ def choose_cluster_device(word: str, resources: Iterable[str]) -> str:
             " of its own"
         )
     return word
-
-
-def precision_of(device: str) -> str:
-    """Return the precision of an encoder's arithmetic on a device, as the fingerprint records it."""
-    return "float32" if device == "cpu" else "float16 autocast"
 
 
 def default_batch(device: str) -> int:
@@ -98,21 +94,57 @@ class HostQueue:
         """Release memory that a failed batch held; the processor's allocator does it by itself."""
 
 
+class CudaParts:
+    """The parts of torch that only work with a GPU. Tests on other machines replace them."""
+
+    def new_stream(self, device: torch.device) -> Any:
+        """Return a new stream of work."""
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's has no types
+
+    def current_stream(self, device: torch.device) -> Any:
+        """Return the stream that calls queue their work on."""
+        return torch.cuda.current_stream(device)
+
+    def on_stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """Queue work on a stream for a while."""
+        return torch.cuda.stream(stream)
+
+    def new_event(self) -> Any:
+        """Return an event that can measure time."""
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # as above
+
+    def pinned_like(self, tensor: Tensor) -> Tensor:
+        """Return pinned memory of the host for a tensor."""
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Compute with float16 where that is safe."""
+        return torch.autocast("cuda", dtype=torch.float16)
+
+    def empty_cache(self) -> None:
+        """Give memory that is not used back to the device."""
+        torch.cuda.empty_cache()
+
+
+CUDA_PARTS = CudaParts()
+
+
 class CudaQueue(HostQueue):
     """A GPU: copies run beside the arithmetic, and no call waits for either."""
 
     pinned = True
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, parts: CudaParts = CUDA_PARTS) -> None:
         super().__init__()
         self._device = device
-        self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's has no types
-        self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._parts = parts
+        self._copies = parts.new_stream(device)
+        self._spans: list[tuple[Any, Any]] = []
 
     def load(self, pixels: Tensor) -> Tensor:
         """Copy pinned pixels on a separate stream."""
-        arithmetic = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._copies):
+        arithmetic = self._parts.current_stream(self._device)
+        with self._parts.on_stream(self._copies):
             here = pixels.to(self._device, non_blocking=True)
         arithmetic.wait_stream(self._copies)
         here.record_stream(arithmetic)  # else the next copy could overwrite memory that is still read
@@ -120,9 +152,9 @@ class CudaQueue(HostQueue):
 
     def fetch(self, tensor: Tensor) -> Fetched:
         """Queue the copy to pinned memory and an event after it."""
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host = self._parts.pinned_like(tensor)
         host.copy_(tensor, non_blocking=True)
-        copied = _event_after_all(tensor.device)
+        copied = self._event_after_all()
 
         def wait() -> NDArray[np.generic]:
             copied.synchronize()
@@ -133,28 +165,27 @@ class CudaQueue(HostQueue):
     @contextmanager
     def working(self) -> Iterator[None]:
         """Measure with the GPU's own events: the host only queues."""
-        start = _event_after_all(self._device)
+        start = self._event_after_all()
         yield
-        self._spans.append((start, _event_after_all(self._device)))
+        self._spans.append((start, self._event_after_all()))
 
     def take_busy_seconds(self) -> float:
         """Add up the spans that the GPU has finished."""
-        finished = [span for span in self._spans if span[1].query()]  # type: ignore[no-untyped-call]  # as above
+        finished = [span for span in self._spans if span[1].query()]
         self._spans = self._spans[len(finished) :]  # a GPU finishes them in order
         return float(sum(start.elapsed_time(end) for start, end in finished)) / 1000
 
     def give_back_memory(self) -> None:
         """Empty torch's cache: a smaller batch needs other blocks."""
-        torch.cuda.empty_cache()
+        self._parts.empty_cache()
+
+    def _event_after_all(self) -> Any:
+        """Queue an event behind everything on the device's stream."""
+        event = self._parts.new_event()
+        event.record(self._parts.current_stream(self._device))
+        return event
 
 
-def queue_of(device: torch.device) -> HostQueue:
+def queue_of(device: torch.device, parts: CudaParts = CUDA_PARTS) -> HostQueue:
     """Return the queue of a device."""
-    return CudaQueue(device) if device.type == "cuda" else HostQueue()
-
-
-def _event_after_all(device: torch.device) -> torch.cuda.Event:
-    """Queue an event behind everything on the device's stream."""
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # as above
-    event.record(torch.cuda.current_stream(device))
-    return event
+    return CudaQueue(device, parts) if device.type == "cuda" else HostQueue()
