@@ -13,10 +13,13 @@ from trust_cache.cache.fingerprint import Fingerprint
 FINGERPRINT = Fingerprint(
     encoder="efficientnet-b5",
     weights_sha256="ab" * 32,
-    image_size=(1520, 912),
+    recipe=(
+        '{"antialias":false,"channels":3,"image_size":[1520,912],"intensity":"min-max after resize",'
+        '"keep_proportions":false,"mean":[0.3,0.3,0.3],"pooling":"avg","resize":"bilinear","std":[0.2,0.2,0.2]}'
+    ),
     preprocessing="breast crop 10 %",
-    standardisation="mean 0.3089279 std 0.25053555408335154",
-    precision="float16",
+    runtime="torch 2.13.0",
+    precision="float16 autocast",
     view_settings="rotation 10",
     seed=7,
     decoder="gdcm",

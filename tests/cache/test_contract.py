@@ -110,8 +110,8 @@ def test_resuming_writes_what_is_pending(out: Path) -> None:
 
 def test_resuming_under_another_fingerprint_names_the_field(out: Path) -> None:
     write_cache(out, some_features(10), shards=[1])
-    other = structs.replace(FINGERPRINT, image_size=(760, 456))
-    with pytest.raises(InputError, match=r"image_size: expected \(760, 456\), found \(1520, 912\)"):
+    other = structs.replace(FINGERPRINT, recipe=FINGERPRINT.recipe.replace("1520,912", "760,456"))
+    with pytest.raises(InputError, match=r"recipe image_size: expected \(760, 456\), found \(1520, 912\)"):
         resume_cache(out, a_manifest(10), other)
     with pytest.raises(InputError, match="another manifest"):
         resume_cache(out, a_manifest(9), FINGERPRINT)

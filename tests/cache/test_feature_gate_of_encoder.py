@@ -13,6 +13,7 @@ from trust_cache.cache.extract.view_features import (
     torch_threads,
 )
 from trust_cache.encoders.mammo_clip import NAME
+from trust_cache.encoders.recipe import RecipeKeys
 from trust_cache.images.mask import box_of
 from trust_cache.manifest.protocol import SCREENING
 from trust_cache.statistics.feature_gate import fit_gate
@@ -39,7 +40,7 @@ def photograph(number: int) -> NDArray[np.uint16]:
 
 @pytest.mark.slow
 def test_pictures_that_are_no_mammograms_are_stopped() -> None:
-    runner = load_runner(EncoderChoice("random", NAME, 0, SIZE), "cpu", compiled=False)
+    runner = load_runner(EncoderChoice("random", NAME, 0, RecipeKeys(image_size=SIZE)), "cpu", compiled=False)
     generator = np.random.default_rng(0)
 
     def encode(pictures: list[NDArray[np.uint16]]) -> NDArray[np.float16]:

@@ -18,7 +18,7 @@ from trust_cache.cache.fingerprint import (
 )
 
 NAMES = Fingerprint.__struct_fields__
-OTHER = {"image_size": (1, 2), "seed": 8}
+OTHER = {"seed": 8}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,15 +42,15 @@ def _read(document: object) -> Fingerprint:
     return typed(document, Fingerprint, where="x", what="a fingerprint")
 
 
-@given(st.text(), st.integers(), st.none() | st.tuples(st.integers(1), st.integers(1)))
-def test_json_round_trip(text: str, seed: int, size: tuple[int, int] | None) -> None:
-    fingerprint = replace(FINGERPRINT, encoder=text, seed=seed, image_size=size)
+@given(st.text(), st.integers())
+def test_json_round_trip(text: str, seed: int) -> None:
+    fingerprint = replace(FINGERPRINT, encoder=text, seed=seed, recipe=text)
     document = json.loads(json.dumps(fingerprint.as_document()))
     assert _read(document) == fingerprint
 
 
 @pytest.mark.parametrize(
-    "change", [{"encoder": 3}, {"seed": "1"}, {"seed": True}, {"image_size": [1]}, {"more": 1}]
+    "change", [{"encoder": 3}, {"seed": "1"}, {"seed": True}, {"recipe": [1]}, {"more": 1}]
 )
 def test_damaged_ones_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"x: .*fingerprint"):

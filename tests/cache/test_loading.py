@@ -21,6 +21,7 @@ from trust_cache.cache import feature_rows
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.cache_writer import create_cache, resume_cache
 from trust_cache.cache.feature_rows import FeatureRows, load_rows, map_rows
+from trust_cache.cache.layout import finite_images
 from trust_cache.cache.verify_cache import verify_cache
 
 
@@ -165,3 +166,13 @@ def test_a_map_takes_no_anonymous_memory(out: Path) -> None:
     command = [*limited, sys.executable, "-W", "ignore", "-c", MEASURE, str(out)]
     taken = int(subprocess.run(command, check=True, capture_output=True, env=dict(os.environ)).stdout)
     assert taken < features.nbytes / 2  # 33 MB; the check holds a shard per thread
+
+
+def test_finite_images_knows_every_number() -> None:
+    """Each of the 65,536 patterns of a float16: in a shard with the others, and alone."""
+    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    shard = np.stack([numbers, np.ones_like(numbers)], axis=1)[:, np.newaxis]
+    expected = np.isfinite(numbers)
+    np.testing.assert_array_equal(finite_images(shard), expected)
+    alone = [bool(finite_images(image[np.newaxis])[0]) for image in shard]
+    np.testing.assert_array_equal(alone, expected)

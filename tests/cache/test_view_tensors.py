@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from numpy.typing import NDArray
 from scipy import ndimage
+from torch.nn.functional import interpolate
 
 from trust_cache.cache.views import (
     UNTOUCHED,
@@ -19,10 +21,17 @@ from trust_cache.cache.views import (
     resize,
     warp,
 )
-from trust_cache.encoders.encoder import Recipe
+from trust_cache.encoders.mammo_clip import RECIPE as MAMMO_CLIP
+from trust_cache.encoders.recipe import Recipe
 
 SIZE = (76, 46)
-RECIPE = Recipe(SIZE)
+
+
+def recipe_at(size: tuple[int, int]) -> Recipe:
+    return structs.replace(MAMMO_CLIP, image_size=size)
+
+
+RECIPE = recipe_at(SIZE)
 MEAN, STD = 0.3089279, 0.25053555408335154  # as METHOD.md has them
 ranges = st.builds(
     ViewParameters,
@@ -115,12 +124,12 @@ def test_a_batch_equals_its_items() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_change_nothing(threads: int) -> None:
     views, pixels, before = decide_views(0, "an image", 3), pixels16(400, 300), torch.get_num_threads()
-    expected = make_views(pixels, Recipe((304, 184)), views).views
+    expected = make_views(pixels, recipe_at((304, 184)), views).views
     torch.set_num_threads(threads)
     try:
         # The image's mean is a sum over many pixels, which threads divide in their own way.
         torch.testing.assert_close(
-            make_views(pixels, Recipe((304, 184)), views).views, expected, rtol=0, atol=1e-6
+            make_views(pixels, recipe_at((304, 184)), views).views, expected, rtol=0, atol=1e-6
         )
     finally:
         torch.set_num_threads(before)
@@ -136,6 +145,31 @@ def test_view_0_is_the_resized_standardised_image() -> None:
         assert made.varied
         # float32 interpolates values up to 60,000 to within 1e-6 of them; antialiasing would differ by 1.
         np.testing.assert_allclose(made.views[0, 0].numpy(), expected, atol=1e-4)
+
+
+def test_mammo_clips_views_are_byte_identical_to_the_plain_formula() -> None:
+    """Written out once more with torch alone: resize, min-max, augment, one mean and std for all channels."""
+    pixels, parameters = pixels16(211, 130), decide_views(0, "x", 3)
+    resized = interpolate(pixels.to(torch.float32)[None, None], SIZE, mode="bilinear")[0, 0]
+    low, high = resized.min(), resized.max()
+    clean = (resized - low) / (high - low)
+    views = torch.stack((clean, *adjust(warp(clean, parameters), clean.mean(), parameters)))
+    made = make_views(pixels, RECIPE, parameters).views
+    assert made.shape == (4, 1, *SIZE)
+    assert torch.equal(made[:, 0], (views - MEAN) / STD)
+
+
+@pytest.mark.parametrize("size", [(211, 130), (90, 200), (1, 300), (76, 46)])
+def test_proportions_are_kept_on_black(size: tuple[int, int]) -> None:
+    recipe = structs.replace(
+        RECIPE, keep_proportions=True, intensity="min-max", mean=(0.0,) * 3, std=(1.0,) * 3
+    )
+    shown = make_views((torch.arange(size[1]) > 0).expand(size), recipe, []).views[0, 0] > 0.5
+    rows, columns = (np.flatnonzero(shown.any(dim=axis).numpy()) for axis in (1, 0))
+    height = min(SIZE[0], max(1, round(size[0] * min(SIZE[0] / size[0], SIZE[1] / size[1]))))
+    assert rows.size == height
+    assert abs((rows[0] + rows[-1] + 1) / 2 - SIZE[0] / 2) <= 0.5  # in the middle
+    assert SIZE[0] == height or columns[-1] == SIZE[1] - 1  # as large as it can be
 
 
 def test_an_untouched_augmented_view_is_the_clean_one() -> None:
@@ -155,9 +189,9 @@ def test_intensities() -> None:
 def test_all_16_bits_are_kept() -> None:
     """Neighbouring values of 65,536 stay apart: 8 bits on the way would make 256 steps of them."""
     pixels = torch.arange(65_536).reshape(256, 256).to(torch.uint16)
-    image, _ = rescale(resize(pixels, (256, 256)))
+    image, _ = rescale(resize(pixels, recipe_at((256, 256))))
     assert image.unique().numel() == 65_536
-    byte = make_views((pixels.to(torch.int32) // 256).to(torch.uint8), Recipe((256, 256)), []).views
+    byte = make_views((pixels.to(torch.int32) // 256).to(torch.uint8), recipe_at((256, 256)), []).views
     assert byte.unique().numel() == 256
 
 

@@ -32,8 +32,15 @@ from trust_cache.cache.layout import (
     present_images,
 )
 from trust_cache.cache.store import DamagedError, Store
+from trust_cache.encoders.probe import Probe
+from trust_cache.images.examined_table import (
+    EXAMINED,
+    ExaminedPicture,
+    parse_examined,
+    warnings_of_pictures,
+)
 from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
-from trust_cache.manifest.cases import count_incomplete, find_cases
+from trust_cache.manifest.cases import WARNING, add_warnings, count_incomplete, find_cases, texts
 
 NAMES_SHOWN = 5
 
@@ -77,6 +84,11 @@ class Cache:
         return self.store.description.fingerprint
 
     @property
+    def probe(self) -> Probe | None:
+        """The features of the probe in the runtime of this cache; None for imported and synthetic ones."""
+        return self.store.description.probe
+
+    @property
     def images(self) -> int:
         """The number of images, with or without features."""
         return self.layout.images
@@ -98,6 +110,18 @@ class Cache:
 
     @cached_property
     def manifest(self) -> pl.DataFrame:
+        """The stored manifest with the warnings about external pictures, which `extract` examines."""
+        examined, stored = read_examined(self.source), self.stored_manifest
+        if examined is None:
+            return stored
+        cases = dict(stored.select("image_id", "case_id").iter_rows())
+        pictures = [digest.tobytes().hex() for digest in self.pictures]
+        pairs = zip(stored["image_id"], pictures, self.done, strict=True)
+        digests = {image_id: picture for image_id, picture, has_features in pairs if has_features}
+        return add_warnings(stored, warnings_of_pictures(examined, cases, digests))
+
+    @cached_property
+    def stored_manifest(self) -> pl.DataFrame:
         """The manifest's columns, checked against the digest that was stored with them."""
         table = read_manifest(self.store)
         if manifest_sha256(table) != self.store.description.manifest_sha256:
@@ -130,13 +154,12 @@ class Cache:
 
     @cached_property
     def content_sha256(self) -> str:
-        """The digest of the whole content: the fingerprint, the manifest and the marks.
+        """The digest of the whole content: the fingerprint, the manifest, the probe and the marks.
 
         It is computed from the marks: whoever needs the features compares each shard with its mark.
         """
-        description = self.store.description
         digests = [mark[:DIGEST_BYTES].tobytes().hex() for mark in self.marks]
-        content = [description.fingerprint.as_document(), description.manifest_sha256, digests]
+        content = [*self.store.description.identity(), digests]
         return hashlib.sha256(canonical_json(content)).hexdigest()
 
     @cached_property
@@ -263,6 +286,14 @@ def read_failures(cache: Source) -> tuple[Failure, ...]:
         return ()
 
 
+def read_examined(cache: Source) -> tuple[ExaminedPicture, ...] | None:
+    """Read examined.csv of a cache; None if there is none."""
+    try:
+        return parse_examined(read_bytes(companion(cache, EXAMINED)))
+    except FileNotFoundError:
+        return None
+
+
 def failed_warning(cache: Cache) -> str | None:
     """Return the warning about failed images and their cases; None if no image failed."""
     if not cache.failed.any():
@@ -272,6 +303,12 @@ def failed_warning(cache: Cache) -> str | None:
     # A copy of a cache may lack the table.
     place = companion(cache.source, FAILURES) if whole else f"`trust-cache cache info {cache.source} --json`"
     return f"{cache.source}: {count_incomplete(cache.manifest, ~cache.failed).sentence(place)}"
+
+
+def warned_images(cache: Cache) -> int:
+    """Return the number of images with a warning about their picture."""
+    manifest = cache.manifest
+    return int(texts(manifest[WARNING]).is_not_null().sum()) if WARNING in manifest.columns else 0
 
 
 def _expanded(key: Any) -> tuple[Any, ...]:

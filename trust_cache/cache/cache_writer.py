@@ -34,6 +34,8 @@ from trust_cache.cache.layout import (
     present_images,
 )
 from trust_cache.cache.store import DamagedError, WritableStore
+from trust_cache.encoders.probe import Probe
+from trust_cache.images.examined_table import EXAMINED, ExaminedPicture, examined_bytes
 from trust_cache.images.image_failures import FAILURES, Failure, failures_bytes
 
 
@@ -163,6 +165,7 @@ def create_cache(
     dim: int,
     fingerprint: Fingerprint,
     shard_images: int = SHARD_IMAGES,
+    probe: Probe | None = None,
 ) -> CacheWriter:
     """Create a cache for these images and `views` stored views (the clean one included)."""
     table = canonical_manifest(manifest, str(out))
@@ -172,6 +175,7 @@ def create_cache(
         fingerprint=fingerprint,
         columns=array_names(table.columns),
         manifest_sha256=manifest_sha256(table),
+        probe=probe,
     )
     refuse_existing(out)
     with ExitStack() as on_error:
@@ -219,6 +223,11 @@ def resume_cache(
 def write_failures(cache: Source, failures: Iterable[Failure]) -> None:
     """Replace failures.csv of a cache, which has the reasons of its failed images."""
     write_bytes(companion(cache, FAILURES), failures_bytes(failures))
+
+
+def write_examined(cache: Source, rows: Iterable[ExaminedPicture]) -> None:
+    """Replace examined.csv of a cache, which has what was found in its external pictures."""
+    write_bytes(companion(cache, EXAMINED), examined_bytes(rows))
 
 
 def _acquired(source: Source, on_error: ExitStack) -> FileLock | None:

@@ -6,16 +6,19 @@ import mmap
 import os
 import sys
 import tempfile
+import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.base.files import refusals_in_words
 from trust_cache.base.places import is_url
 from trust_cache.cache.cache_reader import Cache, check_shard, refuse_unfinished, shown
@@ -51,8 +54,9 @@ class FeatureRows:
     def gather_clean(self, images: NDArray[np.int64]) -> NDArray[np.float16]:
         """Return a copy of the clean views [image, dim] of these images."""
         found = np.empty((len(images), self.dim), dtype=np.float16)
-        for row, image in enumerate(images.tolist()):
-            found[row] = self.clean(image)
+        size, begin = found.itemsize * self.dim, found.ctypes.data
+        for row, address in enumerate(self.addresses[images].tolist()):
+            ctypes.memmove(begin + row * size, address, size)
         return found
 
 
@@ -131,10 +135,46 @@ def open_rows(
     With `low_memory`, features that cannot be mapped are copied to a file instead of into memory. `views` is
     the number of views that are needed, to save memory. See `load_rows` for what is refused.
     """
+    return _opener(cache, threads, low_memory=low_memory, views=views, on_shard=on_shard)()
+
+
+def _opener(
+    cache: Cache, threads: int | None, *, low_memory: bool, views: int | None, on_shard: OnShard
+) -> Callable[[], FeatureRows]:
+    """Find the features, and return the function that maps or reads them."""
+    refuse_unfinished(cache)
     places = _places(cache)
     if low_memory or places is not None:
-        return map_rows(cache, threads=threads, places=places, on_shard=on_shard)
-    return load_rows(cache, threads, views=views, on_shard=on_shard)
+        return partial(map_rows, cache, threads=threads, places=places, on_shard=on_shard)
+    return partial(load_rows, cache, threads, views=views, on_shard=on_shard)
+
+
+@contextmanager
+def open_rows_aside(
+    cache: Cache,
+    threads: int | None = None,
+    *,
+    low_memory: bool = False,
+    on_shard: OnShard = lambda _done, _of: None,
+) -> Iterator[Callable[[], FeatureRows]]:
+    """Start `open_rows` in a thread beside what the caller does next; the function given waits for the rows.
+
+    An error of the caller ends the reading after the shards that are being read.
+    """
+    stopped = threading.Event()
+
+    def count(done: int, of: int) -> None:
+        if stopped.is_set():
+            raise StoppedError("the features are no longer needed")
+        on_shard(done, of)
+
+    opener = _opener(cache, threads, low_memory=low_memory, views=None, on_shard=count)
+    with ThreadPoolExecutor(1) as beside:
+        opening = beside.submit(opener)
+        try:
+            yield opening.result
+        finally:
+            stopped.set()
 
 
 def load_rows(
@@ -152,7 +192,6 @@ def load_rows(
     was just verified. `on_shard` is called with the number of shards done and their total.
     """
     refuse_unfinished(cache)
-    _ = cache.manifest  # refuses an edited one
     kept = cache.views if views is None else min(views, cache.views)
     features = np.empty((cache.images, kept, cache.dim), dtype=np.float16)
 
@@ -166,6 +205,7 @@ def load_rows(
         return _examined(cache, shard, whole, check=check)
 
     _refuse_not_finite(cache, _over_shards(cache, read, threads, on_shard))
+    _ = cache.manifest  # refuses an edited one
     return rows_of_array(features, cache.done)
 
 
@@ -184,7 +224,6 @@ def map_rows(
     shards, if they are known. Refuses as `load_rows` does.
     """
     refuse_unfinished(cache)
-    _ = cache.manifest
     places = places or _places(cache)
     if places is None:
         path = _copy_to_scratch(cache, scratch, threads)
@@ -202,6 +241,7 @@ def map_rows(
         return _examined(cache, shard, _mapped(cache, by_path[place.path], place.offsets), check=check)
 
     _refuse_not_finite(cache, _over_shards(cache, examine, threads, on_shard))
+    _ = cache.manifest  # refuses an edited one
     addresses = np.concatenate([by_path[place.path].address + place.offsets for place in places])
     return FeatureRows(addresses, cache.views, cache.dim, owner=maps, present=cache.done)
 

@@ -13,9 +13,10 @@ from trust_cache.base.digests import canonical_json
 from trust_cache.base.documents import Document, typed
 from trust_cache.base.errors import InputError
 from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.encoders.probe import Probe
 
 FORMAT = "trust-cache"
-SCHEMA = 2
+SCHEMA = 3
 SHARD_IMAGES = 32
 DIGEST_BYTES = 32  # of BLAKE3 and of SHA-256
 _MOST_IMAGES = 2**27  # what a file declares must not take all memory
@@ -91,6 +92,12 @@ class CacheDescription(Document, frozen=True, kw_only=True):
     columns: tuple[ColumnArray, ...]  # in the manifest's order
     manifest_sha256: str
     fingerprint: Fingerprint
+    probe: Probe | None = None  # None: features that no encoder of this library made
+
+    def identity(self) -> list[Any]:
+        """Return what each shard and the whole content are bound to."""
+        probe = None if self.probe is None else self.probe.sha256
+        return [self.fingerprint.as_document(), self.manifest_sha256, probe]
 
 
 def read_description(document: object, shape: Sequence[int], source: str) -> tuple[CacheDescription, Layout]:
@@ -99,6 +106,8 @@ def read_description(document: object, shape: Sequence[int], source: str) -> tup
         raise InputError(f"{source}: not a feature cache of trust-cache: it has no such description")
     what = "the description of a cache"
     description = typed(document, CacheDescription, where=source, what=what, schema=SCHEMA)
+    if description.probe is not None:
+        description.probe.refuse_damage(source)
     if len(shape) != 3:  # noqa: PLR2004 - image, view, dim
         raise InputError(f"{source}: expected features [image, view, dim], found the shape {tuple(shape)}")
     images, views, dim = map(int, shape)
@@ -116,9 +125,9 @@ def make_mark(
 
     The digest is BLAKE3 over the shard's identity, the presence bytes, the digests of the pictures and the
     features. The identity has the fingerprint, the digest of the manifest, which has the image_ids in their
-    order, and the number of the shard: a mark fits no other shard and no other cache.
+    order, the digest of the probe, and the number of the shard: a mark fits no other shard or cache.
     """
-    identity = [description.fingerprint.as_document(), description.manifest_sha256, shard]
+    identity = [*description.identity(), shard]
     presence = present.astype(np.uint8).tobytes()
     digest = blake3(hashlib.sha256(canonical_json(identity)).digest())
     digest.update(presence)
@@ -176,6 +185,9 @@ def as_half(features: NDArray[Any]) -> Features:
 def finite_images(features: Features) -> NDArray[np.bool_]:
     """Return for each image whether all its features are finite, at several GB/s."""
     bits = features.view(np.uint16).reshape(features.shape[0], -1)
+    # Infinities and NaNs are the largest signed integers if positive, the largest unsigned ones if negative.
+    if bits.view(np.int16).max(initial=0) < NOT_FINITE and bits.max(initial=0) < _MINUS_ZERO | NOT_FINITE:
+        return np.ones(features.shape[0], dtype=np.bool_)
     magnitude = np.empty(bits.shape[1], dtype=np.uint16)  # one image fits the processor's cache
     largest = [np.bitwise_and(image, 0x7FFF, out=magnitude).max() for image in bits]
     return np.array(largest, dtype=np.uint16) < NOT_FINITE

@@ -13,6 +13,7 @@ from trust_cache.cache.cache_reader import (
     Cache,
     open_cache,
     read_checked_shard,
+    read_examined,
     read_manifest,
     shown,
 )
@@ -27,7 +28,8 @@ from trust_cache.manifest.data_terms import describe_terms, terms_of
 class Problem:
     """One thing that is wrong with a cache.
 
-    kind: unreadable, link, manifest, unfinished, deleted, truncated, index, checksum, marks, not-finite.
+    kind: unreadable, link, manifest, unfinished, deleted, truncated, index, checksum, marks, not-finite,
+    examined.
     """
 
     kind: str
@@ -49,6 +51,7 @@ def verify_cache(source: Source | Cache, threads: int | None = None) -> list[Pro
         problems.append(Problem("manifest", str(error)))
     try:
         problems += _of_marks(cache, image_ids)
+        problems += _of_examined(cache, image_ids)
     except InputError as error:
         return [*problems, Problem(_kind(error), str(error))]
     with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
@@ -73,6 +76,24 @@ def _of_marks(cache: Cache, image_ids: list[str]) -> list[Problem]:
     if presence.max(initial=0) > 1 or presence[layout.images :].any() or beyond.any():
         problems.append(Problem("marks", f"{cache.source}: the marks hold values that no writer writes"))
     return problems
+
+
+def _of_examined(cache: Cache, image_ids: list[str]) -> list[Problem]:
+    """Name images with features whose row in examined.csv is lost, changed or about another picture."""
+    examined = read_examined(cache.source)
+    if examined is None:
+        return []
+    known = {row.image_id: row.picture_blake3 for row in examined}
+    rows = zip(image_ids, cache.pictures, cache.done, strict=True)
+    lost = [name for name, picture, has in rows if has and known.get(name) != picture.tobytes().hex()]
+    if not lost:
+        return []
+    sentence = (
+        f"{cache.source}: examined.csv: expected a row for the picture of each image, found none, a changed"
+        f" one or one of another picture for {len(lost)} images ({shown(lost)}). Run the same extract again,"
+        " which examines them"
+    )
+    return [Problem("examined", sentence)]
 
 
 def _of_shard(cache: Cache, shard: int, image_ids: list[str]) -> list[Problem]:

@@ -11,10 +11,10 @@ from math import cos, radians, sin
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample, interpolate
+from torch.nn.functional import grid_sample, interpolate, pad
 
 from trust_cache.base.errors import InputError
-from trust_cache.encoders.encoder import Recipe
+from trust_cache.encoders.recipe import Recipe, Size
 
 _WORD_BYTES, _WORDS_SHIFT, _WORD_RANGE = 8, 11, 2**53  # 53 bits of each word: all that a float holds
 _ROUNDING = 2.0**-20  # interpolating equal values gives values that differ by a few parts in 2^23
@@ -111,7 +111,7 @@ class ViewPlan:
 
 @dataclass(frozen=True)
 class ImageViews:
-    """The standardised views of one image [1 + augmented, 1, height, width], the clean one first.
+    """The standardised views of one image [1 + augmented, planes, height, width], the clean one first.
 
     `varied` is a tensor of one boolean: false where the resized image is constant. It stays on the device so
     that no call waits for it. The views of such an image are finite and meaningless.
@@ -127,16 +127,47 @@ def make_views(pixels: Tensor, recipe: Recipe, parameters: Sequence[ViewParamete
     Every step works on this image alone and on each of its views alone: the values do not depend on what
     else is in the batch.
     """
-    image, varied = rescale(resize(pixels, recipe.image_size))
+    image, varied = fit(pixels, recipe)
     views = image[None]
     if parameters:
         views = torch.cat((views, adjust(warp(image, parameters), image.mean(), parameters)))
-    return ImageViews(views.sub_(recipe.mean).div_(recipe.std)[:, None], varied)
+    return ImageViews(standardise(views, recipe), varied)
 
 
-def resize(pixels: Tensor, image_size: tuple[int, int]) -> Tensor:
-    """Return the pixels at the encoder's size in float32, interpolated bilinearly."""
-    return interpolate(pixels.to(torch.float32)[None, None], image_size, mode="bilinear")[0, 0]
+def fit(pixels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Return the whole picture at the encoder's size from 0 to 1, and whether its values differ."""
+    if recipe.intensity == "min-max after resize":
+        image, varied = rescale(resize(pixels, recipe))
+    else:
+        whole, varied = rescale(pixels.to(torch.float32))
+        image = resize(whole, recipe).clamp_(0, 1)  # a bicubic curve leaves the range
+    left, top = ((recipe.image_size[side] - image.shape[side]) // 2 for side in (1, 0))
+    right, bottom = recipe.image_size[1] - image.shape[1] - left, recipe.image_size[0] - image.shape[0] - top
+    return (pad(image, (left, right, top, bottom)) if recipe.keep_proportions else image), varied
+
+
+def resize(pixels: Tensor, recipe: Recipe) -> Tensor:
+    """Return the pixels in float32, interpolated to the encoder's size or to what fits into it."""
+    size = recipe.image_size
+    if recipe.keep_proportions:
+        size = _size_within(size, (pixels.shape[0], pixels.shape[1]))
+    whole = pixels.to(torch.float32)[None, None]
+    return interpolate(whole, size, mode=recipe.resize, antialias=recipe.antialias)[0, 0]
+
+
+def _size_within(limit: Size, size: Size) -> Size:
+    """Return the largest size of the same proportions within a limit."""
+    ratio = max(size[0] / limit[0], size[1] / limit[1])
+    height, width = (min(limit[side], max(1, round(size[side] / ratio))) for side in (0, 1))
+    return height, width
+
+
+def standardise(views: Tensor, recipe: Recipe) -> Tensor:
+    """Subtract the mean and divide by the std of each channel; one plane stands for equal channels."""
+    if recipe.planes == 1:
+        return views.sub_(recipe.mean[0]).div_(recipe.std[0])[:, None]
+    mean, std = (torch.tensor(values).to(views.device) for values in (recipe.mean, recipe.std))
+    return (views[:, None] - mean[:, None, None]) / std[:, None, None]
 
 
 def rescale(image: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,15 +7,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
 from trust_cache.base.digests import bytes_blake3
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extraction_plan import ExtractSettings
-from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles
+from trust_cache.cache.extract.picture_source import ImageFile
+from trust_cache.cache.extract.shard_work import ShardFiles
 from trust_cache.cache.views import ViewPlan, make_views
-from trust_cache.encoders.encoder import EncoderIdentity, Recipe
+from trust_cache.encoders.encoder import EncoderIdentity
+from trust_cache.encoders.mammo_clip import RECIPE
 from trust_cache.images.picture_folder import (
     ImageSettings,
     MadePicture,
@@ -102,7 +105,9 @@ class FunctionEncoder:
     def __init__(
         self, function: Callable[[Tensor], Tensor], image_size: tuple[int, int] = SIZE, dim: int = DIM
     ) -> None:
-        self.identity = EncoderIdentity("toy", "", dim, random=True, recipe=Recipe(image_size))
+        self.identity = EncoderIdentity(
+            "toy", "", dim, random=True, recipe=structs.replace(RECIPE, image_size=image_size)
+        )
         self._function = function
 
     def __call__(self, views: Tensor) -> Tensor:
@@ -114,7 +119,9 @@ def picked(files: Sequence[ImageFile], plan: ViewPlan = PLAN) -> NDArray[np.floa
     rows = []
     for file in files:
         pixels = torch.from_numpy(read_grey_png(file.location))
-        views = make_views(pixels, Recipe(SIZE), plan.parameters(file.image_id)).views
+        views = make_views(
+            pixels, structs.replace(RECIPE, image_size=SIZE), plan.parameters(file.image_id)
+        ).views
         rows.append(Picker()(views.expand(-1, 3, -1, -1)).numpy().astype(np.float16))
     return np.stack(rows)
 

@@ -24,8 +24,8 @@ from trust_cache.cache.extract.view_features import torch_threads
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.views import decide_views, make_views
-from trust_cache.encoders.encoder import Recipe
 from trust_cache.encoders.known_encoders import load_encoder
+from trust_cache.encoders.recipe import RecipeKeys
 from trust_cache.images.picture_folder import ImageSettings
 from trust_cache.images.png_files import read_grey_png
 
@@ -53,7 +53,7 @@ def test_features_are_the_encoders(manifest: Path, whole: Path) -> None:
     encoder = load_encoder("random", SETTINGS.image_size, encoder=SETTINGS.encoder, seed=SETTINGS.seed)
     for n in (0, 7):
         pixels = torch.from_numpy(read_grey_png(str(manifest.parent / f"{n}.png")))
-        views = make_views(pixels, Recipe(SETTINGS.image_size), decide_views(0, f"{n:03d}", 2)).views
+        views = make_views(pixels, encoder.identity.recipe, decide_views(0, f"{n:03d}", 2)).views
         with torch.inference_mode():
             expected = encoder(views.expand(-1, 3, -1, -1)).numpy()
         np.testing.assert_allclose(
@@ -89,6 +89,20 @@ def test_a_resumed_run_gives_the_same_bytes(manifest: Path, whole: Path, tmp_pat
     np.testing.assert_array_equal(features(out).view(np.uint16), features(whole).view(np.uint16))
 
 
+def test_channels_with_their_own_mean_beside_a_broken_picture(tmp_path: Path) -> None:
+    means = RecipeKeys(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    folder = write_pngs(tmp_path / "png", 4).parent
+    (folder / "1.png").write_bytes(b"broken")
+    run = extract(folder / "manifest.csv", tmp_path / "own.zarr", with_settings(recipe=means))
+    assert [failure.image_id for failure in run.failures] == ["001"]
+    encoder = load_encoder("random", SETTINGS.image_size, encoder=SETTINGS.encoder, recipe=means)
+    for n in (0, 2, 3):
+        pixels = torch.from_numpy(read_grey_png(str(folder / f"{n}.png")))
+        views = make_views(pixels, encoder.identity.recipe, decide_views(0, f"{n:03d}", 2)).views
+        assert views.shape == (3, 3, 32, 24)
+        np.testing.assert_allclose(features(tmp_path / "own.zarr")[n], encoder(views), rtol=2e-3, atol=1e-4)
+
+
 def test_a_finished_cache_is_left_alone(manifest: Path, whole: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in (whole / "features").iterdir()}
     run = extract(manifest, whole, SETTINGS)
@@ -100,7 +114,8 @@ def test_a_finished_cache_is_left_alone(manifest: Path, whole: Path) -> None:
     ("change", "field"),
     [
         ({"seed": 1}, "weights_sha256: .*seed: expected 1, found 0"),
-        ({"image_size": (32, 32)}, r"image_size: expected \(32, 32\), found \(32, 24\)"),
+        ({"image_size": (32, 32)}, r"recipe image_size: expected \(32, 32\), found \(32, 24\)"),
+        ({"recipe": RecipeKeys(antialias=False)}, "recipe antialias: expected False, found True"),
         ({"encoder": "test_byobnet"}, "encoder: expected 'test_byobnet', found 'test_resnet'"),
         ({"views": 3}, "expected 3 augmented views of each image, found 2"),
     ],
@@ -145,7 +160,10 @@ def test_the_fingerprint_says_how(whole: Path) -> None:
     found = open_cache(whole).fingerprint
     assert (found.encoder, found.weights_sha256) == ("test_resnet", "random:seed=0")
     assert (found.image_size, found.precision) == ((32, 24), "float32")
-    assert "mean 0.3089279 std 0.25053555408335154" in found.standardisation
+    assert found.recipe == (
+        '{"antialias":true,"channels":3,"image_size":[32,24],"intensity":"min-max","keep_proportions":true,'
+        '"mean":[0.5,0.5,0.5],"pooling":"own","resize":"bilinear","std":[0.5,0.5,0.5]}'
+    )
     assert "rotation -10..10" in found.view_settings
     assert (found.preprocessing, found.decoder) == ("external", "external")
 
@@ -244,9 +262,8 @@ def test_no_cuda_is_said(manifest: Path, tmp_path: Path) -> None:
 
 def test_manifests_of_something_else(tmp_path: Path) -> None:
     manifest = write_pngs(tmp_path / "png", 3)
-    for n in range(3):
-        (manifest.parent / f"{n}.png").write_bytes(bytes(128) + b"DICM" + bytes(99))
-    with pytest.raises(InputError, match=r"found .*0\.png, a DICOM file; run `trust-cache preprocess` first"):
+    (manifest.parent / "0.png").write_bytes(bytes(128) + b"DICM" + bytes(99))
+    with pytest.raises(InputError, match=r"expected DICOM files or PNGs, found both \(.*0\.png"):
         extract(manifest, tmp_path / "cache.zarr", SETTINGS)
     for n in range(3):
         (manifest.parent / f"{n}.png").unlink()

@@ -30,7 +30,8 @@ PATIENCE_SECONDS = 120.0
 PAGE = 4096
 WORDS = (
     "--weights", "random", "--encoder", "test_resnet", "--image-size", "48x32", "--views", "3",
-    "--device", "cpu", "--shard-images", str(SHARD_IMAGES), "--batch", "4", "--workers", "2",
+    "--device", "cpu", "--runtime", "openvino", "--shard-images", str(SHARD_IMAGES), "--batch", "4",
+    "--workers", "2",
 )  # fmt: skip
 
 

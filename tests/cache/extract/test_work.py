@@ -23,7 +23,8 @@ from tests.cache.material import FINGERPRINT
 from trust_cache.base.errors import InputError, StoppedError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.cache_writer import CacheWriter, create_cache, resume_cache
-from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles, ShardReport, extract_shards
+from trust_cache.cache.extract.picture_source import ImageFile, PngSource
+from trust_cache.cache.extract.shard_work import ShardFiles, ShardReport, extract_shards
 from trust_cache.cache.extract.view_features import Runner, encode_clean_view, is_out_of_memory
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.views import ViewPlan
@@ -59,7 +60,7 @@ class Run:
                 Runner(FunctionEncoder(self.encoder), "cpu"),
                 writer,
                 batch=batch,
-                workers=workers,
+                source=PngSource(workers),
                 on_shard=self.reports.append,
                 on_halved=lambda *halving: self.halvings.append(halving),
             )

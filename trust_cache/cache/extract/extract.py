@@ -1,64 +1,47 @@
-"""Run stage one: from a manifest of PNGs to a cache of features. It can be resumed."""
+"""Run stage one: from a manifest of DICOM files or PNGs to a cache of features. It can be resumed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trust_cache.base.errors import InputError, TrustCacheError
+from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
-from trust_cache.cache.cache_reader import open_cache, read_failures
-from trust_cache.cache.cache_writer import write_failures
+from trust_cache.cache.cache_reader import open_cache
+from trust_cache.cache.extract.extraction_ledger import Ledger
 from trust_cache.cache.extract.extraction_plan import (
     ExtractSettings,
     StaleShards,
     clear_stale_shards,
+    encoder_threads,
     exists,
+    holds_dicoms,
     open_or_create,
     refuse_impossible,
+    refuse_kind,
     unfinished_shards,
 )
-from trust_cache.cache.extract.shard_pool import ShardItem, extract_in_processes, extract_on_cluster, run_item
-from trust_cache.cache.extract.shard_work import ImageFile, OnShard, Seconds, ShardFiles, ShardReport
-from trust_cache.cache.extract.view_features import load_runner
+from trust_cache.cache.extract.extraction_record import Origin, read_origin
+from trust_cache.cache.extract.picture_source import ImageFile
+from trust_cache.cache.extract.shard_pool import (
+    ProbeItem,
+    ShardItem,
+    extract_in_processes,
+    extract_on_cluster,
+    probe_in_worker,
+    run_item,
+)
+from trust_cache.cache.extract.shard_work import OnShard, Seconds
+from trust_cache.cache.extract.view_features import Runner, encode_probe, load_runner
 from trust_cache.cache.known_stores import Source, companion
 from trust_cache.cache.layout import Layout
 from trust_cache.encoders.encoder import EncoderIdentity
+from trust_cache.encoders.known_runtimes import Runtime, choose_runtime
+from trust_cache.encoders.probe import Probe
 from trust_cache.encoders.torch_runtime import choose_cluster_device, choose_devices
 from trust_cache.images.image_failures import FAILURES, Failure
 from trust_cache.images.picture_folder import PICTURES, expected_pictures, folder_of, read_picture_failures
+from trust_cache.images.preprocess import preprocess, row_failure
 from trust_cache.manifest.manifest_file import Manifest, read_manifest
-
-
-class Ledger:
-    """Collects the reports of shards; a failure of an earlier start stays until its shard is reported."""
-
-    def __init__(self, cache: Source, shards: Sequence[ShardFiles], on_shard: OnShard) -> None:
-        self._cache = cache
-        self._on_shard = on_shard
-        self._ids = {shard.shard: [file.image_id for file in shard.files] for shard in shards}
-        open_ids = {image_id for ids in self._ids.values() for image_id in ids}
-        self._rows = {row.image_id: row for row in read_failures(cache) if row.image_id in open_ids}
-        self.seconds = Seconds()
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        """The images that are known to have no features."""
-        return tuple(self._rows.values())
-
-    def enter(self, report: ShardReport) -> None:
-        """Record a shard's report and pass it on; new failures are written at once."""
-        for image_id in self._ids[report.shard]:
-            self._rows.pop(image_id, None)
-        self._rows |= {failure.image_id: failure for failure in report.failures}
-        self.seconds += report.seconds
-        if report.failures:
-            self.write()
-        self._on_shard(report)
-
-    def write(self) -> None:
-        """Write failures.csv of the cache."""
-        write_failures(self._cache, self._rows.values())
 
 
 @dataclass(frozen=True)
@@ -100,51 +83,100 @@ def extract(
 ) -> ExtractRun:
     """Encode every image of a manifest that has no features in the cache; create the cache if needed.
 
-    An existing cache is resumed if it has the same fingerprint and manifest; shards whose pictures changed
-    or that do not fit their marks are made again. Pictures that differ from the record of `preprocess` fail.
+    DICOM files are preprocessed in worker processes, without PNGs; `settings.keep_pictures` is a folder that
+    gets them as well. An existing cache is resumed if it has the same fingerprint and manifest; shards whose
+    files changed or that do not fit their marks are made again. Pictures that differ from the record of
+    `preprocess` fail; those that it did not make are examined: examined.csv of the cache has what was found.
     Images that fail, and rows without a path, become rows without features: the cache's failures.csv has the
-    reasons, and the next start tries them again. The manifest, the PNGs and `out` may be URLs; the workers of
-    a cluster must reach them and the weights under the same names. A path in the manifest that is a URL of
+    reasons, and the next start tries them again. The manifest, its files and `out` may be URLs; the workers
+    of a cluster must reach them and the weights under the same names. A path in the manifest that is a URL of
     its own is a failure without `allow_urls`.
     """
-    manifest = read_manifest(manifest_path, filled=("path",))
-    files = _files(manifest, manifest.refused(allow_urls=allow_urls))
-    choice = settings.choice
+    inputs = _read_inputs(manifest_path, settings, cluster, allow_urls=allow_urls)
+    manifest, files, origin = inputs.manifest, inputs.files, inputs.origin
     devices = _devices(settings, cluster)
     several = cluster is not None or len(devices) > 1
     refuse_impossible(manifest, out, files, several=several)
-    identity = choice.identify()
-    runner = None
-    if not several and not exists(out):
-        # Before the cache is created: weights that do not fit leave nothing behind.
-        runner = load_runner(choice, devices[0], compiled=settings.compiled)
-    opened = open_or_create(manifest, out, settings, identity, devices)
+    source = settings.picture_source(len(devices), dicoms=origin.dicoms)
+    choice, identity = settings.choice, settings.choice.identify()
+    begun = open_cache(out).fingerprint.runtime if exists(out) else None
+    runtime = choose_runtime(settings.runtime, devices[0], begun)
+    # Before the cache is created: weights that do not fit leave nothing behind.
+    runner, probe = (None, None) if begun else _try_encoder(settings, devices, runtime, cluster)
+    opened = open_or_create(manifest, out, settings, identity, devices, runtime, probe, origin)
     with opened.writer as writer:
-        workers = settings.decoding_threads(len(devices))
-        stale = clear_stale_shards(writer, files, workers)
+        stale = clear_stale_shards(writer, files, source)
         before, todo, record = writer.images_done, unfinished_shards(writer, files), opened.record
         processes = None if cluster else len(devices)
-        start = ExtractionStart(writer.layout.images, before, devices, processes, stale, opened.warnings)
-        on_start(start)
-        ledger = Ledger(out, todo, on_shard)
-        item = ShardItem(str(out), tuple(todo), settings.view_plan, choice, record, workers, devices)
-        try:
+        images = writer.layout.images
+        on_start(ExtractionStart(images, before, devices, processes, stale, opened.warnings))
+        ledger = Ledger(out, todo, record, on_shard)
+        item = ShardItem(str(out), tuple(todo), settings.view_plan, choice, record, source, devices, runtime)
+        with ledger.kept_on_error():
             if todo and cluster is not None:
                 extract_on_cluster(item, cluster, ledger.enter)
             elif todo and several:
                 extract_in_processes(item, ledger.enter)
             elif todo:
-                runner = runner or load_runner(choice, devices[0], compiled=record.compiled)
+                runner = runner or _load(settings, devices, runtime, record.threads, record.compiled)
                 run_item(item, runner, writer, ledger.enter)
-        except BaseException:
-            with suppress(TrustCacheError, OSError):  # raise the first error
-                ledger.write()
-            raise
+            ledger.examine_rest(files, source)
+            if origin.dicoms:
+                ledger.look_together(manifest, files, source.workers)
         ledger.write()
+    _finish_pictures(manifest_path, settings, source.workers, allow_urls=allow_urls)
     cache = open_cache(out)
-    _ = cache.manifest  # refused if it was changed
+    _ = cache.stored_manifest  # refused if it was changed
     counts, failures = (before, int(cache.done.sum()), stale), companion(out, FAILURES)
     return ExtractRun(str(out), cache.layout, identity, *counts, ledger.failures, failures, ledger.seconds)
+
+
+def _finish_pictures(
+    manifest: Path | str, settings: ExtractSettings, workers: int, *, allow_urls: bool
+) -> None:
+    """Write the tables of the kept pictures; their PNGs are there by now."""
+    if settings.keep_pictures is not None:
+        decoder = settings.decoder
+        preprocess(manifest, settings.keep_pictures, workers=workers, decoder=decoder, allow_urls=allow_urls)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    manifest: Manifest
+    files: list[ImageFile]
+    origin: Origin
+
+
+def _read_inputs(
+    manifest_path: Path | str, settings: ExtractSettings, cluster: Cluster | None, *, allow_urls: bool
+) -> _Inputs:
+    """Read the manifest, and tell whether it lists DICOM files or PNGs."""
+    manifest = read_manifest(manifest_path, filled=("path",))
+    refused = manifest.refused(allow_urls=allow_urls)
+    dicoms = holds_dicoms(manifest, refused)
+    refuse_kind(manifest, settings, cluster, dicoms=dicoms)
+    if not dicoms:
+        return _Inputs(manifest, _files(manifest, refused), read_origin(manifest.path))
+    manifest = read_manifest(manifest_path, filled=("laterality", "path"))
+    return _Inputs(manifest, _dicom_files(manifest, refused), settings.dicom_origin())
+
+
+def _try_encoder(
+    settings: ExtractSettings, devices: Sequence[str], runtime: Runtime, cluster: Cluster | None
+) -> tuple[Runner | None, Probe | None]:
+    """Encode the probe; also return the encoder, if it is in this process."""
+    threads = encoder_threads(devices)
+    if cluster is not None or len(devices) > 1:
+        item = ProbeItem(settings.choice, devices[0], runtime, threads, settings.compiled)
+        return None, probe_in_worker(item, cluster)
+    runner = _load(settings, devices, runtime, threads, settings.compiled)
+    return runner, encode_probe(runner, threads)
+
+
+def _load(
+    settings: ExtractSettings, devices: Sequence[str], runtime: Runtime, threads: int, compiled: bool
+) -> Runner:
+    return load_runner(settings.choice, devices[0], runtime=runtime, threads=threads, compiled=compiled)
 
 
 def _files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
@@ -164,7 +196,21 @@ def _files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
         elif recorded is not None and name not in recorded:
             files.append(ImageFile(name, "", Failure(name, "read", f"not in {PICTURES} of its folder")))
         else:
-            files.append(ImageFile(name, location, expected=recorded[name] if recorded else None))
+            expected = recorded[name] if recorded else None
+            files.append(ImageFile(name, location, expected=expected, projection=image.projection))
+    return files
+
+
+def _dicom_files(manifest: Manifest, refused: Mapping[str, str]) -> list[ImageFile]:
+    """Return the images with their DICOM files, or the failures that `preprocess` would give."""
+    files = []
+    for image in manifest.images():
+        failure = row_failure(image, refused)
+        location = "" if failure is not None else image.location or ""
+        side = image.laterality or ""
+        files.append(
+            ImageFile(image.image_id, location, failure, projection=image.projection, laterality=side)
+        )
     return files
 
 

@@ -1,36 +1,44 @@
 """Plan an extraction: its settings, its cache (created or resumed) and the shards left to do."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from blake3 import blake3
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.executor import Cluster
 from trust_cache.base.places import is_url, list_names
 from trust_cache.cache.cache_writer import CacheWriter, create_cache, resume_cache
 from trust_cache.cache.extract.extraction_record import (
     ExtractionRecord,
-    read_origin,
+    Origin,
+    describe_preprocessing,
     read_record,
     write_record,
 )
-from trust_cache.cache.extract.shard_work import ImageFile, ShardFiles
+from trust_cache.cache.extract.picture_source import DicomSource, ImageFile, PictureSource, PngSource
+from trust_cache.cache.extract.shard_work import ShardFiles
 from trust_cache.cache.extract.view_features import EncoderChoice, make_fingerprint
 from trust_cache.cache.known_stores import Source, backend_of, refuse_existing
 from trust_cache.cache.layout import SHARD_IMAGES
 from trust_cache.cache.views import ViewPlan
-from trust_cache.encoders.encoder import IMAGE_SIZE, EncoderIdentity, Recipe
+from trust_cache.encoders.encoder import EncoderIdentity
+from trust_cache.encoders.known_runtimes import AUTO, Runtime
+from trust_cache.encoders.probe import Probe
+from trust_cache.encoders.recipe import NO_KEYS, RecipeKeys, Size, read_recipe
 from trust_cache.encoders.torch_runtime import default_batch
+from trust_cache.images.decoding.decode import IMAGECODECS, describe_decoder, require_decoder
 from trust_cache.images.image_failures import ImageError
-from trust_cache.images.png_files import is_dicom, read_png_bytes
+from trust_cache.images.picture_folder import ImageSettings, claim_folder
+from trust_cache.images.png_files import starts_as_dicom
 from trust_cache.manifest.manifest_file import Manifest
 
 _KEPT = ("batch", "threads", "compiled")  # a resumed cache keeps these
+_URLS_TRIED = 20  # files of a manifest that are looked at behind URLs
 _MOST_WORKERS = 8  # more threads do not feed one GPU faster
 
 
@@ -41,21 +49,25 @@ class ExtractSettings:
     weights: str  # a file, or the word `random`
     encoder: str
     views: int = 8  # augmented ones
-    image_size: tuple[int, int] = IMAGE_SIZE
+    image_size: Size | None = None  # height, width; None: that of the recipe
+    recipe: RecipeKeys = NO_KEYS  # instead of those of the encoder's own recipe
     seed: int = 0
     device: str = "auto"
     shard_images: int | None = None
     batch: int | None = None  # views through the encoder at once
-    workers: int | None = None  # decoding threads of each process
+    workers: int | None = None  # of each process: threads that read PNGs, or processes for DICOM files
     processes: int | None = None
     compiled: bool = False
+    decoder: str = IMAGECODECS  # of DICOM files
+    keep_pictures: str | None = None  # a picture folder that gets the PNGs of DICOM files as well
+    runtime: str = AUTO
 
     def __post_init__(self) -> None:
         for name in ("batch", "workers", "processes", "shard_images"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name.replace('_', '-')}: expected 1 or more, found {value}")
-        _ = self.view_plan, Recipe(self.image_size)  # both check their values
+        _ = self.view_plan, self.choice  # both check their values
 
     @property
     def view_plan(self) -> ViewPlan:
@@ -65,16 +77,29 @@ class ExtractSettings:
     @property
     def choice(self) -> EncoderChoice:
         """The encoder."""
-        return EncoderChoice(self.weights, self.encoder, self.seed, self.image_size)
+        return EncoderChoice(self.weights, self.encoder, self.seed, read_recipe(self.recipe, self.image_size))
 
     def decoding_threads(self, processes: int) -> int:
         """Return the decoding threads of each process."""
         cores = os.cpu_count() or 1
         return self.workers or max(1, min(_MOST_WORKERS, cores // processes))
 
+    def picture_source(self, processes: int, *, dicoms: bool) -> PictureSource:
+        """Return the source of pixels of each process."""
+        if not dicoms:
+            return PngSource(self.decoding_threads(processes))
+        workers = self.workers or max(1, (os.cpu_count() or 1) // processes)
+        return DicomSource(workers, ImageSettings(), self.decoder, self.keep_pictures or "")
 
-def parse_image_size(text: str) -> tuple[int, int]:
-    """Read `1520x912`: height, then width."""
+    def dicom_origin(self) -> Origin:
+        """Return what the fingerprint says of pictures that are made from DICOM files here."""
+        return Origin(describe_preprocessing(ImageSettings()), describe_decoder(self.decoder), dicoms=True)
+
+
+def parse_image_size(text: str | None) -> Size | None:
+    """Read `1520x912`: height, then width; None stays None."""
+    if text is None:
+        return None
     height, cross, width = text.lower().partition("x")
     if not (cross and height.isdecimal() and width.isdecimal()):
         raise InputError(f"image-size: expected HEIGHTxWIDTH such as 1520x912, found {text!r}")
@@ -90,6 +115,11 @@ class OpenedCache:
     warnings: tuple[str, ...]
 
 
+def encoder_threads(devices: Sequence[str]) -> int:
+    """Return the threads of the encoder's library in each process."""
+    return max(1, torch.get_num_threads() // len(devices))
+
+
 def exists(out: Source) -> bool:
     """Return whether there is something at the path or URL."""
     return bool(list_names(os.fspath(out))) if is_url(out) else Path(out).exists()
@@ -101,21 +131,28 @@ def open_or_create(
     settings: ExtractSettings,
     identity: EncoderIdentity,
     devices: Sequence[str],
+    runtime: Runtime,
+    probe: Probe | None,
+    origin: Origin,
 ) -> OpenedCache:
-    """Create the cache that the settings ask for, or resume one that was made in the same way; lock it."""
-    views, origin = settings.view_plan.stored, read_origin(manifest.path)
-    fingerprint = make_fingerprint(identity, origin, seed=settings.seed, device=devices[0])
+    """Create the cache that the settings ask for, or resume one that was made in the same way; lock it.
+
+    `probe` is for a new cache.
+    """
+    views = settings.view_plan.stored
+    fingerprint = make_fingerprint(identity, origin, seed=settings.seed, device=devices[0], runtime=runtime)
     asked = ExtractionRecord(
         batch=settings.batch or default_batch(devices[0]),
-        threads=max(1, torch.get_num_threads() // len(devices)),
+        threads=encoder_threads(devices),
         compiled=settings.compiled,
         device=",".join(devices),
         manifest=str(manifest.path),
+        dicoms=origin.dicoms,
     )
     if not exists(out):
         shard_images = settings.shard_images or SHARD_IMAGES
         try:
-            new = create_cache(out, manifest.table, views, identity.dim, fingerprint, shard_images)
+            new = create_cache(out, manifest.table, views, identity.dim, fingerprint, shard_images, probe)
             with _closed_on_error(new):
                 write_record(out, asked)
             return OpenedCache(new, asked, ())
@@ -174,11 +211,46 @@ def refuse_impossible(manifest: Manifest, out: Source, files: Sequence[ImageFile
             f"{manifest.path}: none of its {len(places):,} files exists (the first is {places[0]});"
             " expected the manifest in the folder of the PNGs, such as png/manifest.csv"
         )
-    if is_dicom(first):
+
+
+def holds_dicoms(manifest: Manifest, refused: Mapping[str, str]) -> bool:
+    """Tell by its first file whether a manifest lists DICOM files; refuse names of both kinds."""
+    places = [
+        image.location
+        for image in manifest.images()
+        if image.location is not None and image.image_id not in refused
+    ]
+    tried = places[:_URLS_TRIED] if any(map(is_url, places)) else places
+    kinds = ((place, starts_as_dicom(place)) for place in tried)
+    first, dicom = next((found for found in kinds if found[1] is not None), ("", False))
+    if not dicom:
+        return False
+    others = [place for place in places if place.lower().endswith(".png")]
+    if others:
         raise InputError(
-            f"{manifest.path}: expected a manifest of PNGs, found {first}, a DICOM file; run"
-            " `trust-cache preprocess` first and give the manifest that it writes"
+            f"{manifest.path}: expected DICOM files or PNGs, found both ({first} and {others[0]}); make a"
+            " manifest and a cache of each"
         )
+    return True
+
+
+def refuse_kind(
+    manifest: Manifest, settings: ExtractSettings, cluster: Cluster | None, *, dicoms: bool
+) -> None:
+    """Refuse options that do not fit the kind of files; claim the folder of pictures to keep."""
+    if not dicoms:
+        given = {"decoder": settings.decoder != IMAGECODECS, "keep-pictures": settings.keep_pictures}
+        for name in (name for name, found in given.items() if found):
+            raise InputError(f"{name}: expected a manifest of DICOM files, found PNGs in {manifest.path}")
+        return
+    if cluster is not None:
+        raise InputError(
+            f"{manifest.path}: expected PNGs for a cluster, whose workers start no processes, found DICOM"
+            " files; run `trust-cache preprocess --scheduler` first and give the manifest that it writes"
+        )
+    require_decoder(settings.decoder)
+    if settings.keep_pictures is not None:
+        claim_folder(settings.keep_pictures, ImageSettings())
 
 
 @dataclass(frozen=True)
@@ -189,7 +261,7 @@ class StaleShards:
     damaged: int = 0  # shards that do not fit their marks
 
 
-def clear_stale_shards(writer: CacheWriter, files: Sequence[ImageFile], threads: int) -> StaleShards:
+def clear_stale_shards(writer: CacheWriter, files: Sequence[ImageFile], source: PictureSource) -> StaleShards:
     """Remove the marks of shards whose pictures changed, or that are not as they were written.
 
     The features of a picture that is gone stay: there is nothing to compare.
@@ -198,11 +270,11 @@ def clear_stale_shards(writer: CacheWriter, files: Sequence[ImageFile], threads:
 
     def differs(file: ImageFile, made_of: bytes | None) -> bool:
         try:
-            return bool(blake3(read_png_bytes(file.location)).digest() != made_of)
+            return source.digest(file) != made_of
         except ImageError as error:
             return error.reason != "no such file"
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(source.workers) as pool:
         done = [shard for shard in range(layout.shards) if writer.is_done(shard)]
         for shard, wrong in zip(done, pool.map(writer.is_damaged, done), strict=True):
             absent = set(writer.absent(shard))

@@ -16,6 +16,7 @@ from trust_cache.base.places import RefusedError, write_bytes
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.known_stores import EXTRACTION, Source, companion
 from trust_cache.images import picture_folder
+from trust_cache.images.gate.pixel_limits import LIMITS, PixelLimits
 from trust_cache.images.picture_folder import ImageSettings
 
 SCHEMA = 1
@@ -35,10 +36,12 @@ class ExtractionRecord(Document, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     batch: Positive  # views through the encoder at once
-    threads: Positive  # of torch, in each process
+    threads: Positive  # of the encoder's library, in each process
     compiled: bool
     device: str
-    manifest: str = ""  # the place of the pictures' manifest
+    manifest: str = ""  # its place
+    dicoms: bool = False  # the manifest lists DICOM files, not PNGs
+    limits: PixelLimits = LIMITS  # of the pixel gate, for external pictures
     halvings: tuple[Halving, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -82,6 +85,7 @@ class Origin:
 
     preprocessing: str
     decoder: str
+    dicoms: bool = False  # the pictures are made during the extraction
 
 
 def read_origin(manifest: Path | str) -> Origin:

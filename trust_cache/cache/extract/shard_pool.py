@@ -4,7 +4,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +15,19 @@ from trust_cache.base.locks import FileLock
 from trust_cache.base.places import absolute
 from trust_cache.cache.cache_writer import CacheWriter, resume_cache
 from trust_cache.cache.extract.extraction_record import ExtractionRecord, record_halving
+from trust_cache.cache.extract.picture_source import PictureSource
 from trust_cache.cache.extract.shard_work import OnShard, ShardFiles, ShardReport, extract_shards
-from trust_cache.cache.extract.view_features import EncoderChoice, Runner, load_runner, torch_threads
+from trust_cache.cache.extract.view_features import (
+    EncoderChoice,
+    Runner,
+    encode_probe,
+    load_runner,
+    torch_threads,
+)
 from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.known_encoders import RANDOM
+from trust_cache.encoders.known_runtimes import Runtime
+from trust_cache.encoders.probe import Probe
 
 _MOST_SHARDS = 8  # per item: filling and draining its pipeline then costs little
 _ITEMS_EACH = 4  # per process at least, so that no process idles long at the end
@@ -35,8 +44,9 @@ class ShardItem:
     plan: ViewPlan
     encoder: EncoderChoice
     record: ExtractionRecord
-    workers: int
+    source: PictureSource
     devices: tuple[str, ...]
+    runtime: Runtime
     # A folder of lock files, one per device. Without one (on a cluster, which gives each worker its device)
     # the first device is used.
     claims: str = ""
@@ -46,7 +56,10 @@ def extract_item(item: ShardItem) -> tuple[ShardReport, ...]:
     """Extract one item; finished shards are skipped, so that it may run twice."""
     reports: list[ShardReport] = []
     with _DEVICE_LOCK:
-        runner = _runner(item.encoder, _claimed(item.devices, item.claims), compiled=item.record.compiled)
+        device, record = _claimed(item.devices, item.claims), item.record
+        runner = _runner(
+            item.encoder, device, runtime=item.runtime, threads=record.threads, compiled=record.compiled
+        )
         shards = [shard.shard for shard in item.shards]
         with resume_cache(item.cache, locked=False, shards=shards) as writer:
             expected, found = writer.fingerprint.weights_sha256, _weights_sha256(item.encoder)
@@ -55,8 +68,49 @@ def extract_item(item: ShardItem) -> tuple[ShardReport, ...]:
                     f"{item.encoder.weights}: expected the weights with SHA-256 {expected} on"
                     f" {socket.gethostname()}, found {found}"
                 )
+            if item.runtime.words != writer.fingerprint.runtime:
+                raise InputError(
+                    f"runtime: expected {writer.fingerprint.runtime} on {socket.gethostname()}, as the cache"
+                    f" began, found {item.runtime.words}; install that version there"
+                )
             run_item(item, runner, writer, reports.append)
     return tuple(reports)
+
+
+@dataclass(frozen=True)
+class ProbeItem:
+    """What a process needs to encode the probe."""
+
+    encoder: EncoderChoice
+    device: str
+    runtime: Runtime
+    threads: int
+    compiled: bool
+
+
+def probe_item(item: ProbeItem) -> Probe | None:
+    """Encode the probe on a worker's device."""
+    with _DEVICE_LOCK:
+        runner = _runner(
+            item.encoder, item.device, runtime=item.runtime, threads=item.threads, compiled=item.compiled
+        )
+        return encode_probe(runner, item.threads)
+
+
+def probe_in_worker(item: ProbeItem, cluster: Cluster | None) -> Probe | None:
+    """Encode the probe in another process, here or on a cluster, before there is a cache."""
+    if cluster is not None:
+        item = replace(item, encoder=_reached(item.encoder))
+    with _lacks_in_words(cluster):
+        (outcome,) = run_items(probe_item, [item], cluster or 1)
+        if isinstance(outcome.error, WorkerDiedError):
+            raise StoppedError(
+                "the process that loads the encoder was ended from outside (not enough memory?); nothing was"
+                " written. Run the same command again, perhaps with fewer processes"
+            )
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
 
 
 def run_item(item: ShardItem, runner: Runner, writer: CacheWriter, on_shard: OnShard) -> None:
@@ -68,7 +122,7 @@ def run_item(item: ShardItem, runner: Runner, writer: CacheWriter, on_shard: OnS
             runner,
             writer,
             batch=item.record.batch,
-            workers=item.workers,
+            source=item.source,
             on_shard=on_shard,
             on_halved=lambda *halving: record_halving(item.cache, *halving),
         )
@@ -86,18 +140,28 @@ def extract_in_processes(item: ShardItem, on_shard: OnShard) -> None:
 def extract_on_cluster(item: ShardItem, cluster: Cluster, on_shard: OnShard) -> None:
     """Divide an item's shards among a cluster's workers, which reach its files under the same names."""
     size = min(_MOST_SHARDS, max(1, len(item.shards) // _CLUSTER_ITEMS))
-    encoder = item.encoder
-    if encoder.weights != RANDOM:
-        encoder = replace(encoder, weights=absolute(encoder.weights))
     shards = [
         replace(shard, files=tuple(replace(file, location=absolute(file.location)) for file in shard.files))
         for shard in item.shards
     ]
-    there = replace(item, cache=absolute(item.cache), encoder=encoder)
+    there = replace(item, cache=absolute(item.cache), encoder=_reached(item.encoder))
     items = [replace(there, shards=part) for part in _parts(shards, size)]
-    try:
+    with _lacks_in_words(cluster):
         _collect(item, run_items(extract_item, items, cluster), on_shard)
+
+
+def _reached(encoder: EncoderChoice) -> EncoderChoice:
+    """Name the weights so that another process finds them."""
+    return encoder if encoder.weights == RANDOM else replace(encoder, weights=absolute(encoder.weights))
+
+
+@contextmanager
+def _lacks_in_words(cluster: Cluster | None) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
+        if cluster is None:
+            raise
         raise InputError(
             f"{cluster.address}: a worker lacks a package ({error}); install"
             ' "trust-cache[extract,cluster]" there'

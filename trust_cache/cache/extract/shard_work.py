@@ -2,38 +2,28 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
-from blake3 import blake3
 from torch import Tensor
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
 from trust_cache.cache.cache_writer import CacheWriter
+from trust_cache.cache.extract.picture_source import Decoded, ImageFile, PictureSource
 from trust_cache.cache.extract.view_features import Runner, is_out_of_memory, stored_features, unusable
 from trust_cache.cache.layout import as_pictures, finite_images
 from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.torch_runtime import Fetched
+from trust_cache.images.examined_table import ExaminedPicture
 from trust_cache.images.image_failures import Failure, ImageError
-from trust_cache.images.png_files import decode_grey_png, read_png_bytes
+from trust_cache.manifest.dicom_headers import ImageHeader
 
 _SHARDS_BEING_WRITTEN = 2
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """An image and the place of its PNG, or why it has no PNG."""
-
-    image_id: str
-    location: str
-    failure: Failure | None = None
-    expected: str | None = None  # the BLAKE3 digest of its PNG, if `preprocess` recorded it
 
 
 @dataclass(frozen=True)
@@ -64,55 +54,13 @@ class ShardReport:
     images: int
     failures: tuple[Failure, ...]
     seconds: Seconds
+    examined: tuple[ExaminedPicture, ...] = ()  # pictures that `preprocess` did not record
+    headers: tuple[tuple[str, ImageHeader], ...] = ()  # of DICOM files, by image
     written: bool = True  # false for a shard that is as it was: whole, or without the same images
 
 
 OnShard = Callable[[ShardReport], None]
 OnHalved = Callable[[int, int, int], None]  # shard, batch before, batch after
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """An image's pixels [height, width] and the digest of its PNG, or its failure; the seconds it took."""
-
-    pixels: Tensor | None
-    failure: Failure | None
-    seconds: float
-    digest: bytes | None = None
-
-
-def decode_ahead(
-    files: Sequence[ImageFile], threads: ThreadPoolExecutor, ahead: int, *, pinned: bool
-) -> Generator[Decoded, None, None]:
-    """Yield the images in order while the threads work on the next `ahead` of them."""
-    submitted = (threads.submit(decode, file, pinned=pinned) for file in files)
-    waiting = deque(islice(submitted, ahead))
-    try:
-        while waiting:
-            first = waiting.popleft()
-            waiting.extend(islice(submitted, 1))
-            yield first.result()
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def decode(file: ImageFile, *, pinned: bool) -> Decoded:
-    """Decode one image; CUDA copies from `pinned` memory without waiting."""
-    if file.failure is not None:
-        return Decoded(None, file.failure, 0.0)
-    start = time.perf_counter()
-    try:
-        content = read_png_bytes(file.location)
-        digest = blake3(content).digest()
-        if file.expected not in (None, digest.hex()):
-            reason = "changed since `trust-cache preprocess` made it; run preprocess again"
-            raise ImageError("read", reason)
-        pixels = torch.from_numpy(decode_grey_png(content))
-        pixels = pixels.pin_memory() if pinned else pixels
-        return Decoded(pixels, None, time.perf_counter() - start, digest)
-    except ImageError as error:
-        return Decoded(None, _failure(file, error), time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -122,7 +70,9 @@ class EncodedShard:
     features: Fetched  # [image, view, dim], float32
     varied: Fetched  # [image]
     failures: tuple[Failure, ...]
-    pictures: tuple[bytes | None, ...]  # the digests of the PNGs
+    pictures: tuple[bytes | None, ...]  # the digests of the files
+    examined: tuple[ExaminedPicture, ...]
+    headers: tuple[tuple[str, ImageHeader], ...]
     decode_seconds: float
 
 
@@ -135,14 +85,18 @@ def encode_shard(
     neighbours do not depend on it.
     """
     rows, count = plan.stored, len(shard.files) * plan.stored
-    blank = torch.zeros((1, 1, 1, 1), device=runner.device).expand(rows, 1, *runner.recipe.image_size)
+    recipe = runner.recipe
+    blank = torch.zeros((1, 1, 1, 1), device=runner.device).expand(rows, recipe.planes, *recipe.image_size)
     parts: list[Tensor] = []
     real = False
-    outputs, varied, failures, pictures, seconds = [], [], [], [], 0.0
+    outputs, varied, failures, pictures, examined, seconds = [], [], [], [], [], 0.0
+    headers = []
     for number, file in enumerate(shard.files):
         decoded = next(images)
         seconds += decoded.seconds
         pictures.append(decoded.digest)
+        examined += [] if decoded.examined is None else [decoded.examined]
+        headers += [] if decoded.header is None else [(file.image_id, decoded.header)]
         views, differs = blank, torch.tensor(True, device=runner.device)
         if decoded.pixels is not None:
             made = runner.views(decoded.pixels, plan.parameters(file.image_id))
@@ -162,7 +116,7 @@ def encode_shard(
     features = torch.cat(outputs).reshape(len(shard.files), rows, dim)
     fetch = runner.queue.fetch
     held = fetch(features), fetch(torch.stack(varied))
-    return EncodedShard(*held, tuple(failures), tuple(pictures), seconds)
+    return EncodedShard(*held, tuple(failures), tuple(pictures), tuple(examined), tuple(headers), seconds)
 
 
 def _encoded(parts: list[Tensor], runner: Runner, dim: int, *, real: bool) -> Tensor:
@@ -184,7 +138,7 @@ def extract_shards(
     writer: CacheWriter,
     *,
     batch: int,
-    workers: int,
+    source: PictureSource,
     on_shard: OnShard,
     on_halved: OnHalved,
 ) -> None:
@@ -193,11 +147,11 @@ def extract_shards(
     Finished shards are only reported. A shard that lacks images is made again once one of them can be read.
     When the device has no memory for a batch, the shard starts again with half the batch.
     """
-    with ThreadPoolExecutor(workers) as threads, _Writing(writer, on_shard) as writing:
-        todo = deque(_shards_to_make(shards, writer, threads, on_shard))
+    with _Writing(writer, on_shard) as writing:
+        todo = deque(_shards_to_make(shards, writer, source, on_shard))
         while todo:
             files = [file for shard in todo for file in shard.files]
-            with closing(decode_ahead(files, threads, 2 * workers + 1, pinned=runner.queue.pinned)) as images:
+            with closing(source.decoded(files, pinned=runner.queue.pinned)) as images:
                 try:
                     while todo:
                         encoded = encode_shard(todo[0], images, plan, runner, batch, writer.layout.dim)
@@ -213,24 +167,29 @@ def extract_shards(
 
 
 def _shards_to_make(
-    shards: Iterable[ShardFiles], writer: CacheWriter, threads: ThreadPoolExecutor, on_shard: OnShard
+    shards: Iterable[ShardFiles], writer: CacheWriter, source: PictureSource, on_shard: OnShard
 ) -> list[ShardFiles]:
     """Return the shards that are not done, or lack an image that can be read now; report the others."""
-    todo = []
+    todo, partly = [], []
     for shard in shards:
         absent = [shard.files[number] for number in writer.absent(shard.shard)]
         if not absent:  # made by a worker that died before its report arrived
             on_shard(ShardReport(shard.shard, len(shard.files), (), Seconds(), written=False))
-            continue
-        if len(absent) < len(shard.files) or writer.is_done(shard.shard):
-            tried = list(threads.map(lambda file: decode(file, pinned=False), absent))
-            if not any(decoded.pixels is not None for decoded in tried):
-                failures = [decoded.failure for decoded in tried if decoded.failure is not None]
-                seconds = Seconds(decode=sum(decoded.seconds for decoded in tried))
-                on_shard(ShardReport(shard.shard, 0, tuple(failures), seconds, written=False))
+        elif len(absent) < len(shard.files) or writer.is_done(shard.shard):
+            partly.append((shard, absent))
+        else:
+            todo.append(shard)
+    wanted = [file for _, absent in partly for file in absent]
+    with closing(source.decoded(wanted, pinned=False)) as images:
+        for shard, absent in partly:
+            tried = [replace(next(images), pixels=None) for _ in absent]
+            failures = [decoded.failure for decoded in tried if decoded.failure is not None]
+            if len(failures) < len(tried):
+                todo.append(shard)
                 continue
-        todo.append(shard)
-    return todo
+            seconds = Seconds(decode=sum(decoded.seconds for decoded in tried))
+            on_shard(ShardReport(shard.shard, 0, tuple(failures), seconds, written=False))
+    return sorted(todo, key=lambda shard: shard.shard)
 
 
 def _failure(file: ImageFile, error: ImageError) -> Failure:
@@ -279,7 +238,9 @@ class _Writing:
         start = time.perf_counter()
         self._writer.write_shard(shard.shard, features, present, as_pictures(encoded.pictures))
         seconds = Seconds(encoded.decode_seconds, busy, time.perf_counter() - start)
-        return ShardReport(shard.shard, len(shard.files), tuple(failed.values()), seconds)
+        return ShardReport(
+            shard.shard, len(shard.files), tuple(failed.values()), seconds, encoded.examined, encoded.headers
+        )
 
     def __enter__(self) -> Self:
         return self

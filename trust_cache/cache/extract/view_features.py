@@ -5,17 +5,23 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from trust_cache.base.errors import InputError
 from trust_cache.cache.extract.extraction_record import Origin
 from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.layout import Features, as_half, finite_images
 from trust_cache.cache.views import ImageViews, ViewParameters, ViewSettings, make_views
 from trust_cache.encoders.encoder import Encoder, EncoderIdentity
 from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
-from trust_cache.encoders.torch_runtime import Fetched, precision_of, queue_of
+from trust_cache.encoders.known_runtimes import OPENVINO, TORCH, Runtime, precision_of
+from trust_cache.encoders.openvino_runtime import load_openvino
+from trust_cache.encoders.probe import Probe, draw_probe, make_probe
+from trust_cache.encoders.recipe import NO_KEYS, RecipeKeys
+from trust_cache.encoders.torch_runtime import CUDA_PARTS, CudaParts, Fetched, queue_of
 from trust_cache.images.image_failures import ImageError
 
 _NO_MEMORY = "can't allocate memory"  # from the CPU's allocator, which has no error type of its own
@@ -24,24 +30,25 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """The encoder that a user asks for: weights (a file or `random`), name, seed of random weights, size."""
+    """The encoder that a user asks for: weights (a place or `random`), name, seed of random ones, recipe."""
 
     weights: str
     encoder: str
     seed: int
-    image_size: tuple[int, int]
+    recipe: RecipeKeys = NO_KEYS  # instead of those of the encoder's own recipe
 
     def identify(self) -> EncoderIdentity:
         """Return the encoder's identity without building the network."""
-        return identify_encoder(self.weights, self.encoder, self.seed, image_size=self.image_size)
+        return identify_encoder(self.weights, self.encoder, self.seed, recipe=self.recipe)
 
 
 class Runner:
     """Makes views and features on one device. On CUDA its calls queue work and return at once."""
 
-    def __init__(self, encoder: Encoder, device: str) -> None:
+    def __init__(self, encoder: Encoder, device: str, parts: CudaParts = CUDA_PARTS) -> None:
         self.device = torch.device(device)
-        self.queue = queue_of(self.device)
+        self.queue = queue_of(self.device, parts)
+        self._parts = parts
         self.recipe = encoder.identity.recipe
         self._encoder = encoder
         self._batch_memory = torch.empty(0, device=self.device)
@@ -67,7 +74,7 @@ class Runner:
             return torch.cat(list(parts), out=self._batch_memory[: math.prod(shape)].view(shape))
 
     def encode(self, views: Tensor) -> Tensor:
-        """Return the features of standardised views [N, 1, H, W], in float32."""
+        """Return the features of standardised views [N, planes, H, W], in float32."""
         channels = self.recipe.channels
         with torch.inference_mode(), self.queue.working():
             if self.device.type != "cuda":
@@ -77,21 +84,46 @@ class Runner:
             # cuDNN's algorithms are fixed, not timed: a resumed run must give the same bytes.
             with (
                 torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
-                torch.autocast("cuda", dtype=torch.float16),
+                self._parts.autocast(),
             ):
                 return self._encoder(colours.contiguous(memory_format=torch.channels_last)).float()
 
 
-def load_runner(choice: EncoderChoice, device: str, *, compiled: bool) -> Runner:
-    """Load an encoder on a device, ready to run."""
-    _logger.info("loading %s (%s) on %s", choice.encoder, choice.weights, device)
-    module = load_encoder(
-        choice.weights, choice.image_size, encoder=choice.encoder, seed=choice.seed, device=device
+def load_runner(
+    choice: EncoderChoice,
+    device: str,
+    *,
+    runtime: Runtime = TORCH,
+    threads: int | None = None,
+    compiled: bool = False,
+) -> Runner:
+    """Load an encoder on a device, ready to run; `threads` are OpenVINO's (default: as many as torch's)."""
+    _logger.info("loading %s (%s) on %s with %s", choice.encoder, choice.weights, device, runtime.words)
+    load = partial(
+        load_encoder,
+        choice.weights,
+        None,
+        encoder=choice.encoder,
+        recipe=choice.recipe,
+        seed=choice.seed,
+        device=device,
     )
+    if runtime == OPENVINO:
+        if compiled:
+            raise InputError("compile: expected the runtime torch, found openvino, which always compiles")
+        return Runner(load_openvino(choice.identify(), load, threads or torch.get_num_threads()), device)
+    module = load()
     if torch.device(device).type == "cuda":
         # Mixed-precision convolutions are faster with channels last; on CPUs they were slower.
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Runner(torch.compile(module) if compiled else module, device)  # type: ignore[arg-type]  # keeps its attributes
+
+
+def encode_probe(runner: Runner, threads: int) -> Probe | None:
+    """Return the features that a runner gives of the probe's clean view; None if they are not finite."""
+    with torch_threads(threads):
+        views = runner.views(torch.from_numpy(draw_probe()), ()).views
+        return make_probe(runner.queue.fetch(runner.encode(views))()[0])
 
 
 def encode_clean_view(runner: Runner, pixels: Tensor) -> Features:
@@ -137,14 +169,16 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_fingerprint(encoder: EncoderIdentity, origin: Origin, *, seed: int, device: str) -> Fingerprint:
-    """Return the fingerprint of features of this encoder on this device, of images from this origin."""
+def make_fingerprint(
+    encoder: EncoderIdentity, origin: Origin, *, seed: int, device: str, runtime: Runtime
+) -> Fingerprint:
+    """Return the fingerprint of features of this encoder in this runtime, of images from this origin."""
     return Fingerprint(
         encoder=encoder.encoder,
         weights_sha256=encoder.weights_sha256,
-        image_size=encoder.recipe.image_size,
+        recipe=encoder.recipe.text,
         preprocessing=origin.preprocessing,
-        standardisation=encoder.recipe.standardisation,
+        runtime=runtime.words,
         precision=precision_of(device),
         view_settings=ViewSettings().words(),
         seed=seed,

@@ -1,0 +1,1 @@
+"""Features from and to other programs."""
