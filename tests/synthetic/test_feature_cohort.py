@@ -21,6 +21,7 @@ from trust_cache.manifest.datasets.dataset import describe_dataset
 from trust_cache.manifest.manifest_checks import DatasetCounts
 from trust_cache.synthetic.cohort_shape import counts_of, draw_exact_cases, images_of, law_of
 from trust_cache.synthetic.feature_cohort import SimulatedCohort, make_model, simulate_cache
+from trust_cache.synthetic.feature_law import FeatureLaw, preset_laws
 from trust_cache.synthetic.truth import EPS, Truth
 
 Head = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]
@@ -35,7 +36,7 @@ def counts(manifest: pl.DataFrame) -> DatasetCounts:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_counts_are_the_data_sets(like: str, seed: int) -> None:
     manifest = SimulatedCohort(like, seed, dim=16).manifest
-    assert counts(manifest) == describe_dataset(like).expected
+    assert counts(manifest) == describe_dataset(like).counts
     assert manifest["image_id"].n_unique() == manifest.height
     per_case = manifest.group_by("case_id").agg(
         pl.len(),
@@ -136,6 +137,8 @@ def test_wrong_uses(tmp_path: Path) -> None:
         simulate_cache("other", tmp_path / "a.zarr")
     with pytest.raises(InputError, match="views: expected 0 or more"):
         simulate_cache("nlbs", tmp_path / "a.zarr", views=-1)
+    with pytest.raises(InputError, match=r"preset: expected one of plain, .*; did you mean subtypes\?"):
+        simulate_cache("nlbs", tmp_path / "a.zarr", preset="subtype")
     with pytest.raises(InputError, match="cases: expected at least 10"):
         simulate_cache("nlbs", tmp_path / "a.zarr", cases=3)
     with pytest.raises(ValueError, match="expected a head of 8 features"):
@@ -161,22 +164,21 @@ def case_scores(manifest: pl.DataFrame, scores: NDArray[np.float64]) -> pl.DataF
     return table.group_by("case_id", maintain_order=True).agg(pl.col("score", "label").max())
 
 
-@pytest.mark.parametrize("kind", ["random", "true direction"])
-def test_truth_scores_as_full_features_do(kind: str) -> None:
-    """The short way and 2,500 cases drawn in full agree: Kolmogorov-Smirnov at 1 in 1,000 (seeded)."""
-    dim, cases = 96, 2500
+@pytest.mark.parametrize("preset", preset_laws())
+def test_truth_scores_as_full_features_do(preset: str) -> None:
+    """The short way and 1,500 cases drawn in full agree: Kolmogorov-Smirnov at 1 in 1,000 (seeded)."""
+    dim, cases, law = 96, 1500, preset_laws()[preset]
     gamma, beta, weight, bias = random_head(dim, 0)
-    if kind == "true direction":
-        weight = 3 * make_model(0, dim).basis[:, 0]
+    weight = weight + 0.3 * make_model(0, dim, law).basis.sum(axis=1)
     head = gamma, beta, weight, bias
-    cohort = SimulatedCohort("rsna", dim=dim, cases=cases)
+    cohort = SimulatedCohort("rsna", dim=dim, cases=cases, law=law)
     clean = cohort.features(0, cohort.manifest.height, 1)[:, 0]
     full = case_scores(cohort.manifest, scores_of(head, clean))
-    short = Truth("rsna", dim=dim).score(*head, cases=60_000)
+    short = Truth("rsna", dim=dim, law=law).score(*head, cases=60_000)
     for label in (0, 1):
         sample = full.filter(pl.col("label") == label)["score"].to_numpy()
         assert ks_2samp(sample, short.scores[short.labels == label]).pvalue > 1e-3
-    expected = describe_dataset("rsna").expected
+    expected = describe_dataset("rsna").counts
     assert abs(short.labels.mean() - expected.positive_cases / expected.cases) < 0.004  # 5 standard errors
 
 
@@ -253,14 +255,16 @@ def test_a_head_trained_as_in_the_paper_reaches_its_auroc() -> None:
 
 
 def test_cases_of_a_patient_are_alike_and_nothing_else_changes(tmp_path: Path) -> None:
-    alone, cohort = (SimulatedCohort("nlbs", 5, dim=64, patients=share) for share in (0.0, 0.3))
+    alone, cohort = (
+        SimulatedCohort("nlbs", 5, dim=64, law=FeatureLaw(patients=share)) for share in (0.0, 0.3)
+    )
     assert cohort.manifest.drop("patient_id").equals(alone.manifest)
     first = cohort.manifest.with_row_index("row").unique("case_id", maintain_order=True)
     sizes = first["patient_id"].value_counts()["count"]
     assert set(sizes) == {1, 2, 3}
     # Binomial: 0.3 within 4.5 standard deviations; the last patient may have lost cases.
     assert abs((sizes > 1).mean() - 0.3) < 4.5 * np.sqrt(0.3 * 0.7 / sizes.len())  # type: ignore[operator]
-    # Two images of one patient in different cases share PATIENT_SHARE * CASE_SHARE = 0.4 of a nuisance.
+    # Two images of one patient in different cases share patient_share * case_share = 0.4 of a nuisance.
     nuisance = first.with_columns(value=pl.Series(cohort.coordinates[first["row"].to_numpy(), 1]))
     pairs = nuisance.filter(pl.len().over("patient_id") == 2).sort("patient_id")["value"].to_numpy()
     one, other = pairs.reshape(-1, 2).T

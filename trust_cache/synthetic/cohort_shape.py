@@ -53,7 +53,7 @@ class ImageShapes:
 
 def counts_of(like: str, cases: int | None = None) -> DatasetCounts:
     """Return the counts of a data set, or of a smaller cohort of the same proportions."""
-    full = describe_dataset(like).expected
+    full = describe_dataset(like).counts
     if cases is None:
         return full
     if cases < FEWEST_CASES:
@@ -69,7 +69,7 @@ def counts_of(like: str, cases: int | None = None) -> DatasetCounts:
 
 def law_of(like: str) -> CohortLaw:
     """Return the distribution whose expected counts are those of a data set."""
-    full = describe_dataset(like).expected
+    full = describe_dataset(like).counts
     extra = full.images / full.cases - STANDARD_IMAGES
     on_affected = full.positive_images / full.positive_cases - BREAST_IMAGES
     return CohortLaw(full.positive_cases / full.cases, extra, on_affected / extra)

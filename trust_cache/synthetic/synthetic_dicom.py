@@ -3,8 +3,8 @@
 import io
 from dataclasses import dataclass, replace
 
-import gdcm
 import numpy as np
+from imagecodecs import jpeg2k_encode, jpeg8_encode
 from numpy.typing import NDArray
 from pydicom import dcmwrite
 from pydicom import uid as uids
@@ -151,12 +151,8 @@ def make_dataset(pixels: Pixels, encoding: Encoding, tags: Tags) -> Dataset:
 def file_bytes(dataset: Dataset, syntax: str) -> bytes:
     """Return a data set as a file in a transfer syntax, with its pixels compressed accordingly."""
     uid = SYNTAXES[syntax]
-    if uid == uids.JPEG2000Lossless:
-        dataset.file_meta = FileMetaDataset()
-        dataset.file_meta.TransferSyntaxUID = uids.ExplicitVRLittleEndian
-        dataset.compress(uid, encoding_plugin="pylibjpeg", generate_instance_uid=False)
-    elif uid.is_compressed:
-        _set_frame(dataset, _jpeg_lossless(dataset, uid))
+    if uid.is_compressed:
+        _set_frame(dataset, _compressed(dataset, uid))
         dataset["PixelData"].is_undefined_length = True
     return _written(dataset, uid)
 
@@ -261,28 +257,14 @@ def _voi_lut(encoding: Encoding, number: int) -> Dataset:
     return item
 
 
-def _jpeg_lossless(dataset: Dataset, uid: uids.UID) -> bytes:
-    """Return the pixels as one JPEG lossless frame by gdcm, the only free encoder of 16 bits that we know."""
-    # The image of a writer, not gdcm.Image(): only the former keeps its pixels alive.
-    writer = gdcm.ImageWriter()
-    image = writer.GetImage()
-    image.SetNumberOfDimensions(2)
-    image.SetDimensions((dataset.Columns, dataset.Rows, 1))
-    interpretation = gdcm.PhotometricInterpretation.GetPIType(dataset.PhotometricInterpretation)
-    image.SetPhotometricInterpretation(gdcm.PhotometricInterpretation(interpretation))
-    image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.ImplicitVRLittleEndian))
-    image.SetPixelFormat(gdcm.PixelFormat(1, 16, dataset.BitsStored, dataset.HighBit, 0))
-    element = gdcm.DataElement(gdcm.Tag(0x7FE0, 0x0010))
-    element.SetByteStringValue(dataset.PixelData)
-    image.SetDataElement(element)
-    change = gdcm.ImageChangeTransferSyntax()
-    change.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(uid))))
-    change.SetInput(image)
-    if not change.Change():
-        raise InputError(f"gdcm cannot write {uid.name} of {dataset.BitsStored} bits")
-    fragment = change.GetOutput().GetDataElement().GetSequenceOfFragments().GetFragment(0)
-    # gdcm returns bytes as text in which undecodable ones are escaped.
-    return bytes(fragment.GetByteValue().GetBuffer().encode("utf-8", "surrogateescape"))
+def _compressed(dataset: Dataset, uid: uids.UID) -> bytes:
+    """Return the pixels as one lossless frame."""
+    shape, bits = (dataset.Rows, dataset.Columns), int(dataset.BitsStored)
+    pixels = np.frombuffer(dataset.PixelData, dtype="<u2").reshape(shape)
+    if uid == uids.JPEG2000Lossless:
+        return bytes(jpeg2k_encode(pixels, codecformat="j2k", reversible=True, bitspersample=bits))
+    selection = 1 if uid == uids.JPEGLosslessSV1 else 4
+    return bytes(jpeg8_encode(pixels, lossless=True, predictor=selection, bitspersample=bits))
 
 
 def _whole(phantom: Phantom, encoding: Encoding, tags: Tags) -> Dataset:
