@@ -16,7 +16,9 @@ from trust_cache.certificate.evidence import Options, gather
 from trust_cache.certificate.point_tables import paper_table
 from trust_cache.certificate.points import count
 from trust_cache.certificate.score_table import build_cohort, check_scores
+from trust_cache.certificate.stopped_cases import lost_dismissal, stopped_cases
 from trust_cache.certificate.verify import verify
+from trust_cache.manifest.cases import AGGREGATIONS, Aggregation
 from trust_cache.statistics.bands import simultaneous_band
 from trust_cache.statistics.thresholds import allowed_misses
 
@@ -343,3 +345,21 @@ def test_incomplete_cases_of_one_configuration_are_in_the_title(scores: MakeScor
     assert most
     assert f"up to {most} incomplete and reviewed" in shown.title
     assert "over complete cases" in shown.legend
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_dismissal_lost_to_a_check_follows_the_aggregation(aggregation: Aggregation) -> None:
+    """As the same cases without the finding would be dismissed at the same threshold."""
+    table = screening(make_scores(cases=400, positives=60, images=4)).with_columns(
+        warning=pl.lit(None, pl.String)
+    )
+    stopped = pl.col("image_id").is_in([f"{number:05d}_2" for number in range(0, 400, 3)])
+    found = table.with_columns(warning=pl.when(stopped).then(pl.lit("polarity: so")))
+    whole, gated = (check_scores(item).aggregated_as({None: aggregation}) for item in (table, found))
+    result = certify(gated, protocol="screening", targets=[0.95, 0.8])
+    (item,) = stopped_cases(result.cohort)
+    scores = build_cohort(whole).scores[0][result.split.evaluation]
+    kept_back = ~result.cohort.complete(0)[result.split.evaluation]
+    assert lost_dismissal(result.cohort, result.split, item, result.points) == [
+        pytest.approx(np.mean(kept_back & (scores < point.tau))) for point in result.points
+    ]

@@ -38,7 +38,7 @@ def test_a_gate_sees_neither_labels_nor_test_images(tmp_path: Path) -> None:
         again = fold_gate(relabelled, rows_of_array(changed), 0, fold)
         for name in ("centre", "scale", "basis", "variances"):
             assert getattr(again, name).tobytes() == getattr(gate, name).tobytes()
-        assert (again.start, again.slope) == (gate.start, gate.slope)
+        assert [again.start, again.spread, again.shape] == [gate.start, gate.spread, gate.shape]
         assert np.all(gate_tails(gate, rows_of_array(changed), test) < 1e-6)
 
 
@@ -61,11 +61,14 @@ def test_a_run_has_the_tails_of_its_own_folds(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[test], expected, rtol=0.02)
 
 
-@pytest.mark.parametrize("shape", ["nlbs", "rsna"])
-def test_the_gate_costs_little_dismissal(tmp_path: Path, shape: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "preset"), [("nlbs", "plain"), ("rsna", "plain"), ("nlbs", "heavy-tails"), ("rsna", "mixed")]
+)
+def test_the_gate_costs_little_dismissal(tmp_path: Path, shape: str, preset: str) -> None:
     """At most half a point on an ordinary cohort; the certificate says how many cases it stops."""
-    simulate_cache(shape, tmp_path / "cache.zarr", views=0, dim=256, cases=1_500, shard_images=2_048)
-    fit_heads(tmp_path / "cache.zarr", tmp_path / "run", configurations=CHOSEN, epochs=3, threads=1)
+    cache = tmp_path / "cache.zarr"
+    simulate_cache(shape, cache, views=0, dim=256, cases=1_500, shard_images=2_048, preset=preset)
+    fit_heads(cache, tmp_path / "run", configurations=CHOSEN, epochs=3, threads=1)
     scores = read_scores(tmp_path / "run")
     without, gated = (certify(scores, protocol=protocol, targets=[0.9]) for protocol in (PAPER, GATED))
     cost = without.points[0].dismissal - gated.points[0].dismissal  # type: ignore[operator]

@@ -6,13 +6,22 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from trust_cache.base.errors import InputError
-from trust_cache.heads.folds import CALIBRATE, FIT, TEST, draw_final, draw_folds, read_final, read_folds
+from trust_cache.heads.folds import (
+    CALIBRATE,
+    FIT,
+    TEST,
+    deal_patients,
+    draw_final,
+    draw_folds,
+    read_final,
+    read_folds,
+)
 from trust_cache.manifest.cases import Cases
 
 
@@ -63,6 +72,21 @@ def test_patients_are_dealt_as_scikit_learn_deals_them(cases: Cases, seed: int) 
     drawn = draw_folds(cases, seed)
     for fold, (_, test) in enumerate(splitter.split(cases.labels, cases.labels, groups=cases.patients)):
         assert np.array_equal(np.flatnonzero(drawn.parts[fold] == TEST), test)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=20, max_size=120),
+    st.integers(0, 2**32 - 1),
+)
+def test_few_and_large_patients_are_dealt_alike_too(cases: list[tuple[int, bool]], seed: int) -> None:
+    """Few patients, patients of many cases, and ties between folds."""
+    patients = np.array([number // 3 if number > 9 else 0 for number, _ in cases] + [20, 21, 22, 23, 24])
+    labels = np.array([int(positive) for _, positive in cases] + [0, 1, 0, 1, 0])
+    assume(min(labels.sum(), (1 - labels).sum()) >= 5)
+    splitter = StratifiedGroupKFold(5, shuffle=True, random_state=seed)
+    found = deal_patients(labels, patients, seed)
+    for fold, (_, test) in enumerate(splitter.split(labels, labels, groups=patients)):
+        assert np.array_equal(np.flatnonzero(found == fold), test)
 
 
 def test_splits_are_reused_by_case(tmp_path: Path) -> None:

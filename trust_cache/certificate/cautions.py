@@ -1,16 +1,15 @@
 """Warnings about the input of a certification, and the limits of any certificate."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.certificate.points import Point
-from trust_cache.certificate.score_table import Cohort, Scores, repeated_projections, unknown_columns
+from trust_cache.certificate.score_table import Cohort, Scores, known_columns, repeated_projections
+from trust_cache.certificate.stopped_cases import OTHER, stopped_cases
 from trust_cache.manifest.case_groups import CONFLICTING, Grouping
 from trust_cache.manifest.cases import FEATURE_TAIL, WARNING
-from trust_cache.manifest.picture_checks import check_of
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.rules import RULES
 from trust_cache.statistics.thresholds import allowed_misses
@@ -162,28 +161,15 @@ def incomplete_warnings(cohort: Cohort) -> list[str]:
 
 def stopped_warnings(cohort: Cohort) -> list[str]:
     """Say how many cases each check of pictures, headers and features stops, and how many of them alone."""
-    if not cohort.problems:
+    found = [item for item in stopped_cases(cohort) if item.check != OTHER]
+    if not found:
         return []
-    stopped, alone = Counter[str](), Counter[str]()
-    for texts in cohort.problems[0].values():
-        names = {_check_in(text) for text in texts}
-        checks = {name for name in names if name is not None}
-        stopped.update(checks)
-        alone.update(checks if len(names) == 1 else ())
-    if not stopped:
-        return []
-    listed = ", ".join(f"{name} {count:,} ({alone[name]:,} alone)" for name, count in stopped.most_common())
-    share = sum(alone.values()) / cohort.cases
+    listed = ", ".join(f"{item.check} {len(item.cases):,} ({len(item.alone):,} alone)" for item in found)
+    share = sum(len(item.alone) for item in found) / cohort.cases
     return [
         f"cases that checks of pictures, headers and features stop: {listed}; with a single such check as the"
         f" only reason {share:.2%} of all cases"
     ]
-
-
-def _check_in(problem: str) -> str | None:
-    """Return the check that a problem of a case comes from: `image NAME: CHECK: ...`."""
-    parts = problem.split(": ")
-    return next((name for name in parts[1:] if check_of(f"{name}:") == name), None)
 
 
 def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
@@ -194,11 +180,18 @@ def protocol_warnings(scores: Scores, protocol: Protocol) -> list[str]:
             f"protocol {protocol.name}: {len(repeats):,} cases have several images of a projection (the"
             f" first: {repeats[0]}); the highest score counts"
         )
+    return warnings + column_warnings(known_columns(scores), protocol)
+
+
+def column_warnings(columns: Iterable[str], protocol: Protocol) -> list[str]:
+    """Warn if there is no column of what a protocol asks for about pictures and features."""
     asked = {WARNING: protocol.review_warnings, FEATURE_TAIL: protocol.feature_tail > 0}
-    return warnings + [
+    known = set(columns)
+    unknown = [name for name, on in asked.items() if on and name not in known]
+    return [
         f"protocol {protocol.name}: there is no column `{name}` (`{_WRITERS[name]}` writes one): no case"
         f" was stopped by {_STOPPED_BY[name]}, as `triage` would"
-        for name in unknown_columns(scores, [name for name, on in asked.items() if on])
+        for name in unknown
     ]
 
 

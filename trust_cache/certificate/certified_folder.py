@@ -35,6 +35,7 @@ from trust_cache.certificate.points import POINT_KEYS, Point, SubgroupPoint
 from trust_cache.certificate.resplits import Spread
 from trust_cache.certificate.score_table import COLUMNS, Cohort, ScoreColumns, Scores
 from trust_cache.certificate.split import Split, draw_split, read_split
+from trust_cache.manifest.cases import Aggregation
 from trust_cache.manifest.protocol import Protocol
 
 SCHEMA = 1
@@ -47,7 +48,6 @@ OWN = frozenset(
     }
 )  # fmt: skip
 _BAND_COLUMNS = ("configuration", "threshold", "dismissed", "positives_dismissed", "bound", "share")
-MAXIMUM = "maximum"  # a case's score is the maximum over its images'
 
 _RESPLIT_KEYS = (
     "configuration", "target", "tau", "cases", "positives", "dismissed", "positives_dismissed",
@@ -62,7 +62,7 @@ class Certificate(Point, frozen=True, kw_only=True):
     rule: str
     seed: int
     split_origin: SplitOrigin
-    aggregation: str
+    aggregation: Aggregation
     protocol: Protocol
     scores_sha256: str
     split_sha256: str
@@ -114,6 +114,15 @@ class CertifiedFolder:
     document: PointsDocument
     certificates: Mapping[tuple[str | None, float], bytes]  # by configuration and target
     sealed: bool  # whether the document fits its seal
+
+    @property
+    def aggregations(self) -> dict[str | None, Aggregation]:
+        """How image scores became case scores, by configuration."""
+        read = (
+            typed(parse_json(content), Certificate, where=self.path, what="a certificate")
+            for content in self.certificates.values()
+        )
+        return {certificate.configuration: certificate.aggregation for certificate in read}
 
     def require_unchanged(self) -> None:
         """Refuse a folder with a file that was changed since it was written; name the first."""
@@ -332,7 +341,7 @@ def bind_point(
         rule=settings.rule,
         seed=settings.seed,
         split_origin="given" if split.given else "drawn",
-        aggregation=MAXIMUM,
+        aggregation=scores.aggregation(point.configuration),
         protocol=settings.protocol,
         scores_sha256=scores.sha256,
         split_sha256=split.sha256,

@@ -15,6 +15,7 @@ from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import (
     POINTS,
+    SPLIT,
     CertifiedFolder,
     as_certificate,
     read_certified,
@@ -88,6 +89,11 @@ class Evidence:
         return self.certification.scores.kind()
 
     @property
+    def encoder(self) -> str | None:
+        """The encoder of the run's features; None for scores without a run."""
+        return None if self.record is None else self.record.encoder
+
+    @property
     def terms(self) -> Terms:
         """The settings that the bounds depend on."""
         settings = self.certification.settings
@@ -115,7 +121,8 @@ def gather(
 ) -> tuple[Evidence, ...]:
     """Read and certify the runs, each by its certified folder where there is one.
 
-    The first run is the subject; further runs share its targets and confidence, but not its split.
+    The first run is the subject; further runs share its targets and confidence, and its split if they have
+    the same cases.
     """
     folders = [read_certified(folder) for folder in certified_folders]
     scores = [_read_as_certified(path, folders, options) for path in paths]
@@ -134,11 +141,18 @@ def gather(
     names = ("targets", "delta", "by", "prevalence", "limit", "rule", "protocol")
     same = {name: getattr(settings, name) for name in names}
     shared = replace(options, split=None, configuration=None, **same)
-    others = (
-        _evidence(path, table, certified.get(path), _without_missing_column(table, shared))
-        for path, table in zip(paths[1:], scores[1:], strict=True)
-    )
+    split = options.split if main.certified is None else main.certified / SPLIT
+    others = []
+    for path, table in zip(paths[1:], scores[1:], strict=True):
+        same_split = replace(shared, split=split) if _same_cases(main.cohort, table) else shared
+        chosen = _without_missing_column(table, same_split)
+        others.append(_evidence(path, table, certified.get(path), chosen))
     return (main, *others)
+
+
+def _same_cases(cohort: Cohort, scores: Scores) -> bool:
+    """Whether the scores are of these cases."""
+    return scores.table["case_id"].unique().sort().equals(cohort.case_ids)
 
 
 def _evidence(path: Path, scores: Scores, certified: CertifiedFolder | None, options: Options) -> Evidence:

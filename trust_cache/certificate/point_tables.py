@@ -7,6 +7,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table, confidence, percent, whole_percent
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.points import Point
+from trust_cache.certificate.stopped_cases import lost_dismissal, stopped_cases
 from trust_cache.manifest.case_groups import parse_groups
 from trust_cache.statistics.prevalence import ASSUMPTION
 from trust_cache.statistics.rules import RULES
@@ -36,6 +37,8 @@ def all_tables(certification: Certification) -> dict[str, Table]:
         tables[name] = _subgroup_table(certification, column)
     if certification.spreads:
         tables["resplits"] = _spread_table(certification)
+    if certification.settings.protocol.examines_pictures and certification.cohort.problems[0]:
+        tables["checks"] = _checks_table(certification)
     return tables
 
 
@@ -209,6 +212,25 @@ def _spread_table(certification: Certification) -> Table:
     )  # fmt: skip
     title = f"The spread over {certification.settings.resplits} other random splits"
     return Table(title, header, rows, keys=2)
+
+
+def _checks_table(certification: Certification) -> Table:
+    """Return what each check stops, and what that costs the first configuration."""
+    cohort, settings = certification.cohort, certification.settings
+    points = certification.points[: len(settings.targets)]
+    rows = []
+    for item in stopped_cases(cohort):
+        lost = lost_dismissal(cohort, certification.split, item, points)
+        counts = (len(item.cases), int(cohort.labels[list(item.cases)].sum()), len(item.alone))
+        rows.append((item.check, *(f"{number:,}" for number in counts), *map(percent, lost)))
+    lost_at = (f"Dismissal lost at {whole_percent(target)}" for target in settings.targets)
+    header = ("Check", "Cases stopped", "With cancer", "By no other", *lost_at)
+    legend = (
+        f"All {cohort.cases:,} cases. Dismissal lost: evaluation cases that this check alone keeps from being"
+        f" dismissed, for {name_of(cohort.configurations[0])}."
+    )
+    title = f"What the protocol {settings.protocol.name} stops"
+    return Table(title, header, tuple(rows), legend=legend, keys=1)
 
 
 def sentences(certification: Certification) -> list[str]:

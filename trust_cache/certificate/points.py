@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from trust_cache.base.documents import Document
 from trust_cache.certificate.score_table import Cohort, Images
 from trust_cache.certificate.split import Split
+from trust_cache.manifest.cases import ABOVE_IMAGES
 from trust_cache.statistics.auroc import auroc
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
@@ -354,20 +355,23 @@ def _image_level(
 ) -> tuple[float | None, float | None]:
     """Return the AUROC by image over complete cases, and the share of images below the case threshold.
 
-    A case is dismissed only if all its images are. An image of a dismissed case above the threshold would
-    mean that cases and images are not of one cohort.
+    Where a case scores at least as much as each of its images, it is dismissed only if all of them are. An
+    image of a dismissed case above the threshold would mean that cases and images are not of one cohort.
+    With another aggregation the case threshold says nothing about an image, and there is no share.
     """
     chosen = members[images.case]
     if not np.any(chosen):
         return None, None
+    complete = (members & cohort.complete(index))[images.case]
+    by_image = auroc(images.scores[complete], images.labels[complete])
+    if cohort.aggregation(index) not in ABOVE_IMAGES:
+        return by_image, None
     below = _dismissed(images.scores[chosen], tau)
     case_below = members & _dismissed(cohort.scores[index], tau)
     of_dismissed_cases = case_below[images.case[chosen]]
     if np.any(of_dismissed_cases & ~below):
         raise AssertionError("an image of a dismissed case is above the threshold")
-    share = int(np.count_nonzero(below)) / int(below.size)
-    complete = (members & cohort.complete(index))[images.case]
-    return auroc(images.scores[complete], images.labels[complete]), share
+    return by_image, int(np.count_nonzero(below)) / int(below.size)
 
 
 def _dismissed(scores: NDArray[np.float64], tau: float | None) -> NDArray[np.bool_]:

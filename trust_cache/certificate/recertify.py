@@ -67,6 +67,7 @@ def recertify(folder: CertifiedFolder, scores: Scores) -> Certification:
     """Certify the scores with a folder's settings and split; return the folder's numbers if they agree."""
     document = folder.document
     settings = document.settings
+    scores = scores.aggregated_as(folder.aggregations)
     again = certify(scores, split=folder.path / SPLIT, **vars(settings) | {"resplits": 0})
     given = document.split != f"seed {settings.seed}"
     if not given and draw_split(again.cohort, settings.seed).sha256 != again.split.sha256:

@@ -5,9 +5,10 @@ An empty score means an image without a score: its case is incomplete, and revie
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,10 +21,15 @@ from trust_cache.base.table_files import as_ids, as_labels, id_warnings, read_ta
 from trust_cache.heads.run_folder import RECORD, SCORES, RunFolder
 from trust_cache.manifest.case_groups import Grouping, find_groups, parse_groups
 from trust_cache.manifest.cases import (
+    AGGREGATIONS,
     CASE_LABEL,
     FEATURE_TAIL,
+    LATERALITY,
+    MAXIMUM,
+    NEEDS_SIDES,
     PATIENT,
     WARNING,
+    Aggregation,
     Cases,
     find_cases,
     find_problems,
@@ -34,7 +40,7 @@ from trust_cache.manifest.protocol import PAPER, Protocol
 REQUIRED = ("case_id", "label", "score")
 IDENTITY = ("configuration", "case_id", "image_id", "label", "score")
 _OF_CASES = (PATIENT, CASE_LABEL)  # further columns that a certificate depends on, where there are any
-_OF_PICTURES = ("laterality", "projection", WARNING, FEATURE_TAIL)  # that a protocol with projections needs
+_OF_PICTURES = (LATERALITY, "projection", WARNING, FEATURE_TAIL)  # that a protocol with projections needs
 _FURTHER = ("configuration", "image_id", "fold", CASE_LABEL, *_OF_PICTURES)  # found whatever their capitals
 
 _NUMBER = "\0label"  # the column of labels as numbers
@@ -72,6 +78,17 @@ class Scores:
     source: str
     manifest: Path | None = None  # of a run folder: further columns by image_id
     warnings: tuple[str, ...] = ()  # about the file and its labels
+    # How image scores become case scores, by configuration; the maximum for those that are not named.
+    aggregations: Mapping[str | None, Aggregation] = field(default_factory=dict)
+
+    def aggregation(self, configuration: str | None) -> Aggregation:
+        """Return how the image scores of a configuration become case scores."""
+        return self.aggregations.get(configuration, MAXIMUM)
+
+    def aggregated_as(self, stated: Mapping[str | None, Any]) -> "Scores":
+        """Return the scores with stated aggregations where their run says nothing, if they are known ones."""
+        known = {name: value for name, value in stated.items() if value in AGGREGATIONS}
+        return replace(self, aggregations={**known, **self.aggregations})
 
     @cached_property
     def sha256(self) -> str:
@@ -102,6 +119,7 @@ class Images:
     case: Integers
     labels: Integers
     scores: Floats
+    breasts: Integers | None = None  # the number of each image's breast; None: sides are not known
 
 
 @dataclass(frozen=True)
@@ -115,6 +133,7 @@ class Cohort:
     scores: tuple[Floats, ...]  # NaN for an incomplete case, which is below no threshold
     images: tuple[Images | None, ...]  # None where every case has one row
     problems: tuple[Mapping[int, tuple[str, ...]], ...] = ()  # of each configuration's incomplete cases
+    aggregations: tuple[Aggregation, ...] = ()  # of each configuration; none: the maximum for all
 
     @property
     def cases(self) -> int:
@@ -130,6 +149,10 @@ class Cohort:
     def repeated_patients(self) -> bool:
         """Whether a patient has several cases."""
         return int(np.max(self.patients, initial=-1)) + 1 < self.cases
+
+    def aggregation(self, index: int) -> Aggregation:
+        """Return how a configuration's image scores became case scores."""
+        return self.aggregations[index] if self.aggregations else MAXIMUM
 
     def complete(self, index: int) -> NDArray[np.bool_]:
         """Mark the cases that fulfil the protocol in a configuration."""
@@ -149,8 +172,10 @@ def read_scores(path: Path, columns: ScoreColumns = COLUMNS) -> Scores:
     of_ids = {columns.case: "cases", "image_id": "images", columns.patient: "patients"}
     warnings = (*read.warnings, *id_warnings(read, str(file), of_ids))
     scores = check_scores(read.table, str(file), columns)
+    recorded = beside if of_run else run if run is not None and run.has(RECORD) else None
     return replace(
         scores,
+        aggregations={} if recorded is None else recorded.aggregations,
         manifest=None if run is None else run.manifest_file,
         warnings=(*warnings, *scores.warnings),
     )
@@ -240,7 +265,8 @@ def _first(wrong: pl.DataFrame, message: str) -> Iterator[str]:
 
 def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
     """Aggregate images to cases; all configurations must score the same cases."""
-    if protocol.examines_pictures:
+    aggregations = tuple(map(scores.aggregation, scores.configurations))
+    if protocol.examines_pictures or NEEDS_SIDES in aggregations:
         scores = replace(scores, table=_with_pictures(scores))
     tables = scores.table.partition_by("configuration", maintain_order=True)
     try:
@@ -248,11 +274,14 @@ def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
         for name, cases in zip(scores.configurations[1:], found[1:], strict=True):
             _check_same_cases(scores, found[0], cases, name)
         problems = _problems_of(tables, found, protocol)
+        by_image = [table["score"].fill_null(np.nan).to_numpy() for table in tables]
+        by_case = [
+            cases.score(values, aggregation)
+            for cases, values, aggregation in zip(found, by_image, aggregations, strict=True)
+        ]
     except InputError as error:
         source = "" if str(error).startswith(scores.source) else f"{scores.source}: "
         raise InputError(f"{source}{error}") from error
-    by_image = [table["score"].fill_null(np.nan).to_numpy() for table in tables]
-    by_case = [cases.score(values) for cases, values in zip(found, by_image, strict=True)]
     for values, incomplete in zip(by_case, problems, strict=True):
         values[list(incomplete)] = np.nan
     return Cohort(
@@ -264,10 +293,11 @@ def build_cohort(scores: Scores, protocol: Protocol = PAPER) -> Cohort:
         images=tuple(
             None
             if table.height == cases.labels.size
-            else Images(cases.of_image, table["label"].to_numpy(), values)
+            else Images(cases.of_image, table["label"].to_numpy(), values, cases.breasts)
             for table, cases, values in zip(tables, found, by_image, strict=True)
         ),
         problems=problems,
+        aggregations=aggregations,
     )
 
 
@@ -295,12 +325,12 @@ def repeated_projections(scores: Scores) -> list[str]:
     return counted["case_id"].unique().sort().to_list()
 
 
-def unknown_columns(scores: Scores, names: Sequence[str]) -> list[str]:
-    """Return those of these columns that neither the scores nor their manifest have."""
-    known = set(scores.table.columns)
+def known_columns(scores: Scores) -> list[str]:
+    """Return the columns of the scores and of their manifest."""
+    columns = scores.table.columns
     if scores.manifest is not None:
-        known |= set(read_text_table(scores.manifest, ("image_id",)).columns)
-    return [name for name in names if name not in known]
+        columns = [*columns, *read_text_table(scores.manifest, ("image_id",)).columns]
+    return list(dict.fromkeys(columns))
 
 
 def _with_pictures(scores: Scores) -> pl.DataFrame:
@@ -361,10 +391,7 @@ def group_cases(scores: Scores, cohort: Cohort, by: str) -> Grouping:
 
 
 def _columns_to_group_by(scores: Scores) -> list[str]:
-    columns = scores.table.columns
-    if scores.manifest is not None:
-        columns = [*columns, *read_text_table(scores.manifest, ("image_id",)).columns]
-    return [name for name in dict.fromkeys(columns) if name not in IDENTITY]
+    return [name for name in known_columns(scores) if name not in IDENTITY]
 
 
 def has_groups(scores: Scores, by: str) -> bool:

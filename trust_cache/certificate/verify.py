@@ -19,7 +19,6 @@ from trust_cache.certificate.attempts import log_file, point_name, read_attempts
 from trust_cache.certificate.certification import DELTAS, Attempt, Composition
 from trust_cache.certificate.certified_folder import (
     CERTIFICATES,
-    MAXIMUM,
     POINTS,
     SPLIT,
     Certificate,
@@ -109,7 +108,10 @@ def verify(
         )
     table = read_scores(scores, recorded_columns(folder / POINTS, columns))
     found = _differing("scores_sha256", stated, table.sha256)
-    cohort = build_cohort(table, _protocol_of(stated))
+    name, aggregation = stated.get("configuration"), stated.get("aggregation")
+    if name in table.aggregations:  # of the run's record
+        found += _differing("aggregation", stated, table.aggregation(name))
+    cohort = build_cohort(table.aggregated_as({name: aggregation}), _protocol_of(stated))
     try:
         parts, _ = read_split(split_file, cohort, _seed_of(stated))
     except InputError as error:
@@ -243,7 +245,6 @@ def _term_problems(stated: dict[str, Any]) -> Iterator[Disagreement]:
             f"the settings of the protocol {protocol.name}, or another name",
         ),
         "seed": (stated["seed"] >= 0, "0 or more"),
-        "aggregation": (stated["aggregation"] == MAXIMUM, f"{MAXIMUM!r}"),
         "delta": (smallest <= stated["delta"] <= largest, f"{smallest:g} to {largest:g}"),
         "compared": (0 < stated["compared"] < _MOST_COMPARED, f"1 to {_MOST_COMPARED:,}"),
         "assumed_prevalence": (assumed is None or 0 < assumed < 1, "null or a fraction below 1"),

@@ -15,8 +15,15 @@ from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
 from trust_cache.heads.bank import score_rows
 from trust_cache.heads.closed_loop import closed_loop_threshold
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, head_settings, presets
-from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer, train_fold
+from trust_cache.heads.fold_training import train_fold
+from trust_cache.heads.head_settings import (
+    SETTING_NAMES,
+    HeadSettings,
+    TrainingSettings,
+    head_settings,
+    known_configurations,
+)
+from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer
 from trust_cache.manifest.cases import case_maxima
 from trust_cache.statistics.stratified_draws import count_patients, draw_patients, random_keys
 
@@ -29,7 +36,8 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    configuration : a preset's name: ce, ce-brier, ce-focal, fixed-tau or closed-loop.
+    configuration : its name: ce, ce-brier, ce-focal, fixed-tau, closed-loop or tuned (which has no tau and
+        no setting).
     positive : the label of cancer. None: `classes_[1]`, and `dismiss` refuses unless labels are 0 and 1 or
         booleans: of words, the alphabetically last would be cancer ("normal", not "cancer").
     lambda_brier .. clip : settings of a head (`HeadSettings`); None keeps the configuration's.
@@ -131,7 +139,8 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cases = _numbers("groups", groups, positive.size)
         self.calibration_ = self._calibration(settings, positive, cases, _patients(patients, cases), seed)
         fitted = np.setdiff1d(np.arange(positive.size), self.calibration_)
-        images = FoldImages(positive, fitted, self.calibration_)
+        of_patient = _patients(patients, cases)[np.unique(cases, return_inverse=True)[1]]
+        images = FoldImages(positive, fitted, self.calibration_, cases, of_patient)
         training = TrainingSettings(self.epochs, self.batch_positives, self.batch_negatives)
         rows = _rows(features)
         job = FoldJob(rows, images, [settings], training, Draws(seed, 0))
@@ -217,11 +226,12 @@ class TrustHeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _head_settings(self) -> HeadSettings:
-        if self.configuration not in presets():
-            raise InputError(f"configuration: expected {', '.join(presets())}, found {self.configuration!r}")
-        values = {name: getattr(self, name) for name in HeadSettings.__struct_fields__}
+        known = known_configurations()
+        if self.configuration not in known:
+            raise InputError(f"configuration: expected {', '.join(known)}, found {self.configuration!r}")
+        values = {name: getattr(self, name) for name in SETTING_NAMES}
         given = {name: value for name, value in values.items() if value is not None}
-        return head_settings(given, presets()[self.configuration])
+        return head_settings(given, known[self.configuration])
 
     def _calibration(
         self,

@@ -14,11 +14,11 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_current, refuse_existing, refuse_unknown, write_folder
 from trust_cache.base.versions import versions_of
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import FeatureRows, open_rows
+from trust_cache.cache.feature_rows import FeatureRows, open_rows_aside
 from trust_cache.heads.fold_training import FoldEpoch, PartialRun, lock_beside, train_folds
 from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import OWN, FoldResult, RunRecord, render_run
-from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, load_kernels_aside
 from trust_cache.heads.training_data import Preparation, fit_settings, prepare
 
 _LOG = logging.getLogger(__name__)
@@ -88,15 +88,15 @@ def fit_heads(
     out, threads, begin = Path(out), count_threads(threads), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
-    work = prepare(opened, settings, None if folds is None else Path(folds))
-    if resume:
-        partial.require_same(work.identity)
-    rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
+    with open_rows_aside(opened, threads, low_memory=low_memory, on_shard=on_shard) as opening:
+        work = prepare(opened, settings, None if folds is None else Path(folds))
+        load_kernels_aside(trainer)
+        if resume:
+            partial.require_same(work.identity)
+        rows = opening()
     loaded = time.perf_counter()
-    _LOG.info(
-        "%s: %d images, %d views, %d features opened in %.1f s",
-        opened.source, opened.images, opened.views, opened.dim, loaded - begin,
-    )  # fmt: skip
+    shape = opened.images, opened.views, opened.dim
+    _LOG.info("%s: %d images, %d views, %d features opened in %.1f s", opened.source, *shape, loaded - begin)
     with lock_beside(out):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(work, rows, partial, trainer=trainer, threads=threads, on_epoch=on_epoch)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
+from threadpoolctl import threadpool_limits
 
 from trust_cache.base.digests import bind_bytes, unbind_bytes
 from trust_cache.base.documents import json_bytes, parse_json
@@ -19,12 +22,13 @@ from trust_cache.base.locks import FileLock
 from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.folds import CALIBRATE, FIT, TEST
-from trust_cache.heads.head_settings import HeadSettings
-from trust_cache.heads.run_folder import FoldResult, RunIdentity
+from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
+from trust_cache.heads.head_settings import HeadSettings, TunedChoice
+from trust_cache.heads.run_folder import FoldResult, RunIdentity, with_feature_tails
 from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, TrainedFold, Trainer
 from trust_cache.heads.training_data import Preparation
-from trust_cache.statistics.feature_gate import FeatureGate, fit_gate
+from trust_cache.heads.tuned.tuned_training import train_jobs
+from trust_cache.statistics.feature_gate import FEWEST_HELD_OUT, FeatureGate, evenly_spaced, fit_gate
 
 _AT_ONCE = 4096  # images whose features are gathered
 _COURSE = ("taus", "dismissed", "positives_dismissed", "trajectories")
@@ -48,24 +52,65 @@ def fold_job(
     settings = work.settings
     if settings.views is not None:
         rows = replace(rows, views=settings.views + 1)
-    images = FoldImages(work.labels, *(work.images(repeat, fold, part) for part in (FIT, CALIBRATE)))
+    cases = work.cases
+    fit, calibrate = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
+    patients = cases.patients[cases.of_image]
+    images = FoldImages(work.labels, fit, calibrate, cases.of_image, patients, cases.breasts)
     return FoldJob(rows, images, heads, settings.training, Draws(settings.seed, fold, repeat))
 
 
 def fold_gate(work: Preparation, rows: FeatureRows, repeat: int, fold: int) -> FeatureGate:
     """Fit the feature gate on the fitting images of a fold; its calibration images are held out."""
     fitting, held_out = (work.images(repeat, fold, part) for part in (FIT, CALIBRATE))
-    return fit_gate(rows.gather_clean(fitting), rows.gather_clean(held_out))
+    chosen = evenly_spaced(fitting) if held_out.size >= FEWEST_HELD_OUT else fitting
+    with _one_blas_thread():
+        return fit_gate(rows.gather_clean(chosen), rows.gather_clean(held_out))
 
 
 def gate_tails(gate: FeatureGate, rows: FeatureRows, images: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return what the feature gate says about images; NaN for an image without features."""
     tails = np.full(images.size, np.nan)
     present = np.flatnonzero(rows.present[images])
-    for first in range(0, present.size, _AT_ONCE):
-        part = present[first : first + _AT_ONCE]
-        tails[part] = gate.tails(rows.gather_clean(images[part]))
+    with _one_blas_thread():
+        for first in range(0, present.size, _AT_ONCE):
+            part = present[first : first + _AT_ONCE]
+            tails[part] = gate.tails(rows.gather_clean(images[part]))
     return tails
+
+
+def _one_blas_thread() -> threadpool_limits:
+    """Limit BLAS: beside training its threads take ten times the time, and its sums follow their number."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def train_fold(
+    job: FoldJob,
+    trainer: Trainer = COMPILED,
+    *,
+    threads: int = 1,
+    on_epoch: Callable[[int], None] = lambda _: None,
+) -> TrainedFold:
+    """Train one job; `on_epoch` gets the number of epochs done."""
+
+    def report(_job: int, epoch: int, _taus: NDArray[np.float64]) -> None:
+        on_epoch(epoch)
+
+    with closing(train_jobs(trainer, [job], threads=threads, on_epoch=report)) as done:
+        _, trained = next(done)
+    on_epoch(job.training.epochs)
+    return trained
+
+
+def gated_manifest(work: Preparation, rows: FeatureRows, repeat: int = 0) -> pl.DataFrame:
+    """Return the cache's manifest with what the feature gate of the fold that tests an image says about it.
+
+    The gate does not depend on heads: every study of these folds has the column that `fit-heads` writes.
+    """
+    tested = [(fold, work.images(repeat, fold, TEST)) for fold in range(FOLDS)]
+    parts = (
+        (images, gate_tails(fold_gate(work, rows, repeat, fold), rows, images)) for fold, images in tested
+    )
+    return with_feature_tails(work.cache.manifest, parts)
 
 
 def train_folds(
@@ -94,7 +139,7 @@ def train_folds(
         on_epoch(FoldEpoch(*folds[number], epoch, taus, sum(done.values())))
 
     jobs = [fold_job(work, rows, heads, repeat, fold) for repeat, fold in folds]
-    with closing(trainer.train(jobs, threads=threads, on_epoch=report)) as results:
+    with closing(train_jobs(trainer, jobs, threads=threads, on_epoch=report)) as results:
         for number, trained in results:
             repeat, fold = folds[number]
             images = work.images(repeat, fold, TEST) if scored is None else np.arange(scored.images)
@@ -157,6 +202,7 @@ class PartialRun:
         arrays = {"images": result.images, "scores": result.scores, "tails": result.tails}
         arrays |= vars(trained.parameters)
         arrays |= {name: getattr(trained, name) for name in _COURSE}
+        arrays["choices"] = np.frombuffer(msgspec.json.encode(trained.choices), np.uint8)
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         content = bind_bytes(save(contiguous), self._identity, repeat, fold)
         write_file(self._file(repeat, fold), content)
@@ -169,7 +215,10 @@ class PartialRun:
         arrays = load(content)
         course = {name: arrays.pop(name) for name in _COURSE}
         images, scores, tails = (arrays.pop(name) for name in ("images", "scores", "tails"))
-        return FoldResult(images, scores, TrainedFold(HeadParameters(**arrays), **course), tails)
+        choices = msgspec.json.decode(arrays.pop("choices").tobytes(), type=tuple[TunedChoice | None, ...])
+        return FoldResult(
+            images, scores, TrainedFold(HeadParameters(**arrays), **course, choices=choices), tails
+        )
 
     def _content(self, repeat: int, fold: str) -> bytes | None:
         try:

@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +61,7 @@ def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
     _check_enough(labels, patients)
     # Repeat 0 has the run's own seed, others derive theirs from it.
     state = np.random.SeedSequence(seed, spawn_key=(repeat,)).generate_state(1) if repeat else [seed]
-    tested_in = _deal_patients(labels, patients, int(state[0]))
+    tested_in = deal_patients(labels, patients, int(state[0]))
     parts = np.full((FOLDS, labels.size), FIT, dtype=np.int8)
     size = round(count_patients(patients) / CALIBRATION_SHARE)
     for fold in range(FOLDS):
@@ -75,7 +74,7 @@ def draw_folds(cases: Cases, seed: int, repeat: int = 0) -> Folds:
     return folds
 
 
-def _deal_patients(labels: NDArray[np.int64], patients: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+def deal_patients(labels: NDArray[np.int64], patients: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Return the fold that tests each case: scikit-learn's StratifiedGroupKFold, shuffled by the seed.
 
     The greedy rule and its arithmetic are scikit-learn's to the last bit. Its own loop takes 6 s for 11,913
@@ -96,13 +95,13 @@ def _deal_patients(labels: NDArray[np.int64], patients: NDArray[np.int64], seed:
     for patient, added in zip(order.tolist(), counts[order].tolist(), strict=True):
         best, least, fewest = 0, math.inf, math.inf
         for fold in range(FOLDS):
-            tried = [
-                _spread(share, fold, (cases[fold] + more) / total) if more else spread
-                for share, cases, more, total, spread in zip(
-                    shares, in_folds, added, totals, spreads, strict=True
-                )
-            ]
-            uneven, cases_there = reduce(add, tried) / len(tried), sum(cases[fold] for cases in in_folds)
+            total_spread, cases_there = 0.0, 0.0
+            for share, cases, more, total, spread in zip(
+                shares, in_folds, added, totals, spreads, strict=True
+            ):
+                total_spread += _spread(share, fold, (cases[fold] + more) / total) if more else spread
+                cases_there += cases[fold]
+            uneven = total_spread / len(totals)
             # As numpy.isclose: folds that are as even as each other, up to rounding, go by their size.
             alike = abs(uneven - least) <= _ALIKE + _ALIKE_SHARE * least
             if uneven < least or (alike and cases_there < fewest):
@@ -117,10 +116,13 @@ def _deal_patients(labels: NDArray[np.int64], patients: NDArray[np.int64], seed:
 
 def _spread(shares: list[float], fold: int, share: float) -> float:
     """Return the standard deviation of the folds' shares with another share for one fold, as numpy.std."""
-    values = [*shares[:fold], share, *shares[fold + 1 :]]
-    # `sum` compensates for rounding since Python 3.12, numpy adds one number after the other.
-    mean = reduce(add, values) / FOLDS
-    return math.sqrt(reduce(add, [(value - mean) * (value - mean) for value in values]) / FOLDS)
+    values = shares.copy()
+    values[fold] = share
+    a, b, c, d, e = values
+    # One after the other, as numpy adds; `sum` compensates for rounding since Python 3.12.
+    mean = (a + b + c + d + e) / FOLDS
+    a, b, c, d, e = a - mean, b - mean, c - mean, d - mean, e - mean
+    return math.sqrt((a * a + b * b + c * c + d * d + e * e) / FOLDS)
 
 
 def _check_enough(labels: NDArray[np.int64], patients: NDArray[np.int64]) -> None:

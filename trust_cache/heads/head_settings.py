@@ -11,8 +11,12 @@ import msgspec
 
 from trust_cache.base.documents import Document, parse_toml
 from trust_cache.base.errors import InputError, did_you_mean
+from trust_cache.manifest.cases import AGGREGATIONS, MAXIMUM, Aggregation
 
+PAPER, TUNED = "paper", "tuned"  # words for configurations: the paper's five, and the one beside them
 CLOSED_LOOP: Literal["closed-loop"] = "closed-loop"
+# What a tuned head's penalty weighs: features of variance 1, or of the variance that LayerNorm leaves them.
+STANDARDISED, NATURAL = "standardised", "natural"
 DRAWS = 256  # values of the 8-bit draws that a dropout mask is made from
 
 _AT_LEAST_ZERO = ("lambda_brier", "lambda_focal", "focal_gamma", "lambda_dismiss", "lr", "weight_decay")
@@ -25,6 +29,9 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
 
 class HeadSettings(Document, frozen=True):
     """One configuration: CE + lambda_brier Brier + lambda_focal focal + lambda_dismiss dismiss, and AdamW.
+
+    With `tuned` it is logistic regression that chooses all by itself (heads/tuned), and no other setting but
+    `aggregation` applies: how the scores of a case's images become its own.
 
     `tau` is a fixed threshold, "closed-loop" or None. The closed loop recomputes it at the start of every
     epoch so that the dismissed calibration images have a Clopper-Pearson bound of at most `loop_level` at
@@ -42,8 +49,11 @@ class HeadSettings(Document, frozen=True):
     lr: float = 3e-5
     weight_decay: float = 1e-4
     clip: float = 5.0
+    tuned: bool = False
+    aggregation: Aggregation = MAXIMUM
 
     def __post_init__(self) -> None:
+        _check_kind(self)
         for name in SETTING_NAMES:
             if name != "tau":
                 msgspec.structs.force_setattr(self, name, _number(name, getattr(self, name)))
@@ -68,7 +78,27 @@ class HeadSettings(Document, frozen=True):
         return self.tau == CLOSED_LOOP
 
 
-SETTING_NAMES = HeadSettings.__struct_fields__
+def _check_kind(head: HeadSettings) -> None:
+    """Refuse an unknown aggregation, and settings of losses for a tuned head."""
+    if head.aggregation not in AGGREGATIONS:
+        raise InputError(
+            f"aggregation: expected {', '.join(AGGREGATIONS)}, found {head.aggregation!r}"
+            f"{did_you_mean(str(head.aggregation), AGGREGATIONS)}"
+        )
+    if not isinstance(head.tuned, bool):
+        raise InputError(f"tuned: expected true or false, found {head.tuned!r}")
+    found = [name for name, usual in _USUAL.items() if head.tuned and getattr(head, name) != usual]
+    if found:
+        raise InputError(f"tuned: it chooses its own settings, found {', '.join(found)}; leave them out")
+
+
+# The settings of losses and of AdamW, and their defaults; the others say what kind of head it is.
+_USUAL = {
+    name: usual
+    for name, usual in zip(HeadSettings.__struct_fields__, HeadSettings.__struct_defaults__, strict=True)
+    if name not in ("tuned", "aggregation")
+}
+SETTING_NAMES = tuple(_USUAL)
 
 
 class TrainingSettings(Document, frozen=True):
@@ -105,6 +135,33 @@ class TrainingSettings(Document, frozen=True):
     def batch(self) -> int:
         """The rows of a batch."""
         return self.batch_positives + self.batch_negatives
+
+
+class TunedChoice(Document, frozen=True, kw_only=True):
+    """What a fold chose, and what the choice rests on."""
+
+    scaling: str  # of the features, of the regression with the greatest weight: standardised or natural
+    best: float  # its penalty, in units of the loss's curvature
+    penalties: tuple[float, ...]  # all that were tried
+    weights: dict[str, tuple[float, ...]]  # in the average, by scaling and penalty
+    # Held-out, by scaling and penalty; empty: nothing could be held out.
+    cross_entropy: dict[str, tuple[float, ...]]
+    auroc: float  # of cases, held-out, of the average
+    images: int
+    positive_images: int
+    patients: int
+    iterations: int
+
+    @property
+    def least_cross_entropy(self) -> float:
+        """The lowest held-out cross-entropy."""
+        return min(min(part) for part in self.cross_entropy.values())
+
+
+@cache
+def known_configurations() -> Mapping[str, HeadSettings]:
+    """Return all configurations that have a name: the paper's five and `tuned`."""
+    return MappingProxyType({**presets(), TUNED: HeadSettings(tuned=True)})
 
 
 @cache
@@ -146,19 +203,23 @@ def read_toml(path: Path, expected: str) -> dict[str, Any]:
 
 def head_settings(values: Mapping[str, Any], base: HeadSettings | None = None) -> HeadSettings:
     """Return `base` (else the defaults) with these values; an unknown name is an error naming the nearest."""
+    known = HeadSettings.__struct_fields__
     for name in values:
-        if name not in SETTING_NAMES:
-            hint = did_you_mean(name, SETTING_NAMES)
-            raise InputError(f"unknown setting {name!r}; known: {', '.join(SETTING_NAMES)}{hint}")
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InputError(f"unknown setting {name!r}; known: {', '.join(known)}{hint}")
     return HeadSettings(**{**(msgspec.structs.asdict(base) if base else {}), **values})
 
 
 def change_settings(
     configurations: Mapping[str, HeadSettings], **values: float | None
 ) -> dict[str, HeadSettings]:
-    """Return the configurations, each with the values that are not None in place of its own."""
+    """Return the configurations, each with the values that are not None in place of its own.
+
+    A tuned one has none of them.
+    """
     given = {name: value for name, value in values.items() if value is not None}
-    return {name: head_settings(given, base) for name, base in configurations.items()}
+    return {name: base if base.tuned else head_settings(given, base) for name, base in configurations.items()}
 
 
 def _number(name: str, value: object) -> float:
@@ -172,15 +233,17 @@ def _number(name: str, value: object) -> float:
 
 
 def choose_configurations(words: Sequence[str]) -> dict[str, HeadSettings]:
-    """Return the configurations that a user named: presets by name, and all of each TOML file."""
+    """Return the configurations that a user named: one, `paper` (its five), or all of a TOML file."""
     chosen: dict[str, HeadSettings] = {}
+    named: dict[str, Mapping[str, HeadSettings]] = {PAPER: presets()}
+    named |= {name: {name: settings} for name, settings in known_configurations().items()}
     for word in (part.strip() for item in words for part in item.split(",")):
-        if not word.endswith(".toml") and word not in presets():
-            hint = did_you_mean(word, list(presets()))
+        if not word.endswith(".toml") and word not in named:
+            hint = did_you_mean(word, list(named))
             raise InputError(
-                f"configurations: expected {', '.join(presets())} or a .toml file, found {word!r}{hint}"
+                f"configurations: expected {', '.join(named)} or a .toml file, found {word!r}{hint}"
             )
-        found = {word: presets()[word]} if word in presets() else read_configurations(Path(word))
+        found = named[word] if word in named else read_configurations(Path(word))
         for name in found:
             if name in chosen:
                 raise InputError(f"configurations: {name} is named twice")

@@ -13,7 +13,7 @@ repeats/<r>/        the same files for repeat 1, 2, ...
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,10 +31,19 @@ from trust_cache.base.digests import digests_of, file_sha256, rows_sha256
 from trust_cache.base.documents import Document, read_json, sealed_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import NO_NUMBER, Table
-from trust_cache.cache.fingerprint import Fingerprint, require_same_fingerprint
+from trust_cache.cache.fingerprint import IMPORTED, Fingerprint, require_same_fingerprint
 from trust_cache.heads.folds import EXTERNAL, Folds
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
-from trust_cache.manifest.cases import CASE_LABEL, FEATURE_TAIL, PATIENT, find_cases
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, TunedChoice
+from trust_cache.manifest.cases import (
+    CASE_LABEL,
+    FEATURE_TAIL,
+    LATERALITY,
+    MAXIMUM,
+    NEEDS_SIDES,
+    PATIENT,
+    Aggregation,
+    find_cases,
+)
 from trust_cache.manifest.data_terms import DataTerms, terms_of
 from trust_cache.statistics.auroc import auroc
 
@@ -103,6 +112,7 @@ class RunRecord(RunIdentity, frozen=True, kw_only=True, omit_defaults=True):
     repeat: int
     cache: str
     test_cache: str | None = None
+    probe_difference: float | None = None  # of an external run: between the runtimes of its two caches
     threads: int
     low_memory: bool
     resumed_folds: int
@@ -110,9 +120,17 @@ class RunRecord(RunIdentity, frozen=True, kw_only=True, omit_defaults=True):
     warnings: list[str]
     versions: dict[str, str]
     files: dict[str, str]  # digests of the repeat's other files by name
+    choices: dict[str, dict[str, TunedChoice]] = msgspec.field(
+        default_factory=dict
+    )  # of tuned heads, by fold
     rows: int = 0  # of scores.csv
     cases: int = 0
     positive_cases: int = 0
+
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder that made the features."""
+        return self.fingerprint.encoder.removeprefix(f"{IMPORTED} ")
 
 
 @dataclass(frozen=True)
@@ -170,6 +188,15 @@ class RunFolder:
         """The terms of the data sets of the images that were scored; empty without manifest.csv."""
         path = self.manifest_file
         return () if path is None else terms_of(read_text_table(path, ("image_id",)))
+
+    @property
+    def aggregations(self) -> dict[str | None, Aggregation]:
+        """How each configuration's image scores become case scores."""
+        return {name: settings.aggregation for name, settings in self.record.configurations.items()}
+
+    def folds(self) -> pl.DataFrame | None:
+        """Read folds.csv as text, where there is one."""
+        return read_text_table(self._file(FOLDS_FILE), ("case_id", "label")) if self.has(FOLDS_FILE) else None
 
     def thresholds(self) -> pl.DataFrame:
         """Read configuration, fold, epoch and tau; empty where no configuration has a tau."""
@@ -352,27 +379,33 @@ def render_run(
 ) -> dict[str, bytes]:
     """Return the files of one repeat by name: one result per fold, and a manifest of all images scored."""
     names = list(record.configurations)
-    manifest = with_feature_tails(manifest, results)
-    scores, labels = scores_table(results, manifest, names, folds.names), find_cases(manifest).labels
+    manifest = with_feature_tails(manifest, ((result.images, result.tails) for result in results))
+    # Whoever has the scores alone can score the cases.
+    sides = any(head.aggregation == NEEDS_SIDES for head in record.configurations.values())
+    scores = scores_table(results, manifest, names, folds.names, (LATERALITY,) if sides else ())
+    labels = find_cases(manifest).labels
     files = {
         MANIFEST: manifest.write_csv().encode(),  # subgroups by any column, without the cache
         FOLDS_FILE: folds.table.write_csv().encode(),
         SCORES: scores.write_csv().encode(),
         THRESHOLDS: _thresholds(results, record.configurations, folds.names),
-        TRAJECTORIES: _trajectories(results, names, folds.names),
+        TRAJECTORIES: _trajectories(results, record.configurations, folds.names),
         HEADS: _heads(results, names, folds.names),
     }
     counts = {"rows": scores.height, "cases": labels.size, "positive_cases": int(labels.sum())}
-    record = msgspec.structs.replace(record, files=digests_of(files), **counts)
+    choices = _choices(results, names, folds.names)
+    record = msgspec.structs.replace(record, files=digests_of(files), choices=choices, **counts)
     files[RECORD] = sealed_bytes(record.as_document())
     return {repeat_name(record.repeat, name): content for name, content in files.items()}
 
 
-def with_feature_tails(manifest: pl.DataFrame, results: Sequence[FoldResult]) -> pl.DataFrame:
-    """Return a manifest with what the feature gate of each image's fold says about it."""
+def with_feature_tails(
+    manifest: pl.DataFrame, folds: Iterable[tuple[NDArray[np.int64], NDArray[np.float64]]]
+) -> pl.DataFrame:
+    """Return a manifest with what the feature gate of each fold says about its images."""
     tails = np.full(manifest.height, np.nan)
-    for result in results:
-        tails[result.images] = result.tails
+    for images, found in folds:
+        tails[images] = found
     texts = [None if math.isnan(tail) else repr(tail) for tail in tails.tolist()]
     return manifest.with_columns(pl.Series(FEATURE_TAIL, texts, dtype=pl.String))
 
@@ -383,21 +416,25 @@ def repeat_name(repeat: int, name: str) -> str:
 
 
 def scores_table(
-    results: Sequence[FoldScores], manifest: pl.DataFrame, names: Sequence[str], fold_names: Sequence[str]
+    results: Sequence[FoldScores],
+    manifest: pl.DataFrame,
+    names: Sequence[str],
+    fold_names: Sequence[str],
+    further: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Return scores.csv as a table: one row per configuration and image, scores as text with all digits.
 
-    The label and the patient of the case follow where the manifest has them.
+    The label and the patient of the case follow where the manifest has them, then its `further` columns.
     """
     tables = []
-    of_cases = _of_cases(manifest)
+    of_cases = (*_of_cases(manifest), *further)
     for head, name in enumerate(names):
         for fold, result in zip(fold_names, results, strict=True):
             rows = manifest.select("case_id", "image_id", "label", *of_cases)[result.images]
             texts = [None if math.isnan(value) else repr(value) for value in result.scores[head].tolist()]
             rows = rows.with_columns(pl.Series("score", texts, dtype=pl.String)).sort("case_id", "image_id")
             named = rows.with_columns(configuration=pl.lit(name), fold=pl.lit(fold))
-            tables.append(named.select(score_columns(manifest)))
+            tables.append(named.select(*_SCORE_COLUMNS, *of_cases))
     return pl.concat(tables)
 
 
@@ -426,14 +463,29 @@ def _thresholds(
     return write_rows(_THRESHOLD_COLUMNS, rows)
 
 
-def _trajectories(results: Sequence[FoldResult], names: Sequence[str], fold_names: Sequence[str]) -> bytes:
+def _choices(
+    results: Sequence[FoldResult], names: Sequence[str], fold_names: Sequence[str]
+) -> dict[str, dict[str, TunedChoice]]:
+    """Return what the tuned heads chose, by configuration and fold."""
+    found: dict[str, dict[str, TunedChoice]] = {}
+    for fold, result in zip(fold_names, results, strict=True):
+        for name, choice in zip(names, result.trained.choices, strict=False):  # empty without a tuned head
+            if choice is not None:
+                found.setdefault(name, {})[fold] = choice
+    return found
+
+
+def _trajectories(
+    results: Sequence[FoldResult], configurations: Mapping[str, HeadSettings], fold_names: Sequence[str]
+) -> bytes:
     rows = (
         {"configuration": name, "fold": fold, "epoch": epoch, "label": label}
         | {
             quantile: None if np.isnan(value) else float(value)
             for quantile, value in zip(QUANTILE_NAMES, quantiles[head, label], strict=True)
         }
-        for head, name in enumerate(names)
+        for head, (name, settings) in enumerate(configurations.items())
+        if not settings.tuned  # it has no epochs
         for fold, result in zip(fold_names, results, strict=True)
         for epoch, quantiles in enumerate(result.trained.trajectories)
         for label in (0, 1)
@@ -458,13 +510,15 @@ def summarise_run(folder: Path) -> Table:
     texts = dict.fromkeys(("case_id", "image_id", "configuration", PATIENT), pl.String)
     types = {**texts, "label": pl.Int64, "score": pl.Float64}
     scores = pl.read_csv(run.scores_file, schema_overrides=types, glob=False)
+    aggregations = run.aggregations if run.has(RECORD) else {}
     last = run.thresholds().filter(pl.col("epoch") == pl.col("epoch").max())
     rows = []
     incomplete = 0
     for (name,), part in scores.group_by("configuration", maintain_order=True):
         images, labels = part["score"].fill_null(np.nan).to_numpy(), part["label"].to_numpy()
         cases = find_cases(part)
-        by_case, scored = cases.score(images), np.isfinite(images)
+        by_case = cases.score(images, aggregations.get(str(name), MAXIMUM))
+        scored = np.isfinite(images)
         complete = np.isfinite(by_case)
         incomplete = max(incomplete, int(np.count_nonzero(~complete)))
         taus = last.filter(pl.col("configuration") == name)["tau"].to_list()

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.cache.feature_rows import FeatureRows
+from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
 from trust_cache.heads import bank, kernels
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.closed_loop import closed_loop_of_sorted, dismissal_of_sorted
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, TunedChoice
 
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 _HEAD_STEPS = 2000  # between two checks whether to stop: less than 0.1 s
@@ -31,6 +31,11 @@ class FoldImages:
     labels: NDArray[np.int64]  # of every image of the cache
     fit: NDArray[np.int64]
     calibrate: NDArray[np.int64]
+    # The case, patient and breast of every image of the cache by number. None: an image is its own case, a
+    # case its own patient, and sides are not known.
+    cases: NDArray[np.int64] | None = None
+    patients: NDArray[np.int64] | None = None
+    breasts: NDArray[np.int64] | None = None
 
     def of_class(self, images: NDArray[np.int64], label: int) -> NDArray[np.int64]:
         """Return those of the images that have this label."""
@@ -56,6 +61,7 @@ class TrainedFold:
     `taus`, `dismissed` and `positives_dismissed` [epoch, head] are those that the epoch was trained with (NaN
     and 0 where a head has no tau). `trajectories` [epoch, head, label, quantile] are of the calibration
     images' scores before the epoch, with one more row after the last (NaN where a label has no image).
+    `choices` are those of tuned heads, by head, None for others; empty where there is no tuned head.
     """
 
     parameters: HeadParameters
@@ -63,6 +69,7 @@ class TrainedFold:
     dismissed: NDArray[np.int64]
     positives_dismissed: NDArray[np.int64]
     trajectories: NDArray[np.float64]
+    choices: tuple[TunedChoice | None, ...] = ()
 
 
 OnEpoch = Callable[[int, int, NDArray[np.float64]], None]  # number of the job, epochs done, tau of each head
@@ -96,22 +103,19 @@ class CompiledTrainer:
 COMPILED = CompiledTrainer()
 
 
-def train_fold(
-    job: FoldJob,
-    trainer: Trainer = COMPILED,
-    *,
-    threads: int = 1,
-    on_epoch: Callable[[int], None] = lambda _: None,
-) -> TrainedFold:
-    """Train one job; `on_epoch` gets the number of epochs done."""
+def load_kernels_aside(trainer: Trainer) -> None:
+    """Load the compiled kernels, or compile them, in a thread beside what the caller does next."""
+    if isinstance(trainer, CompiledTrainer):
+        threading.Thread(target=_use_kernels, name="kernels", daemon=True).start()
 
-    def report(_job: int, epoch: int, _taus: NDArray[np.float64]) -> None:
-        on_epoch(epoch)
 
-    with closing(trainer.train([job], threads=threads, on_epoch=report)) as done:
-        _, trained = next(done)
-    on_epoch(job.training.epochs)
-    return trained
+def _use_kernels() -> None:
+    """Train a tiny fold for one epoch: this loads or compiles all that a run uses."""
+    features = np.arange(64, dtype=np.float16).reshape(4, 1, 16)
+    everyone = np.arange(4)
+    images = FoldImages(np.array([0, 0, 1, 1]), everyone, everyone)
+    job = FoldJob(rows_of_array(features), images, [HeadSettings()], TrainingSettings(epochs=1), Draws(0, 0))
+    FoldTask(job).run_epoch()
 
 
 def count_threads(threads: int | None) -> int:

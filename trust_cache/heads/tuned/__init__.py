@@ -1,0 +1,1 @@
+"""The configuration `tuned`: logistic regressions, weighed inside each fold."""
