@@ -13,7 +13,8 @@ from tests.cli.conftest import Run, run  # noqa: F401
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache.base.errors import InputError
 from trust_cache.figures.chart_style import render_chart, spec_of
-from trust_cache.figures.training_figures import trajectory_chart
+from trust_cache.figures.figure import draw
+from trust_cache.figures.training_figures import loop_figure, trajectory_chart
 from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.head_settings import choose_configurations
 from trust_cache.heads.run_folder import RunFolder
@@ -53,6 +54,27 @@ def test_the_chart_holds_the_means_over_folds_and_each_folds_tau(folder: Path) -
     _, by_fold, mean = rows_of(spec, fixed, "line")
     assert len(by_fold) == (3 + 1) * 5  # the last tau holds to the end of its epoch
     assert {row["tau"] for row in by_fold} == {row["tau"] for row in mean} == {0.05}
+
+
+def test_the_loop_holds_each_folds_region_reach_and_low_positives(folder: Path) -> None:
+    made = RunFolder(folder)
+    quantiles, taus = made.trajectories(), made.thresholds()
+    figure = loop_figure("figure", "The loop", quantiles, taus, "fixed-tau", 0.1)
+    assert [panel.title for panel in figure.panels] == [f"fold {fold}" for fold in range(5)]
+    for fold, panel in enumerate(figure.panels):
+        spec = spec_of(panel.chart)
+        regions = rows_of(spec, spec, "area")[0]
+        assert [row["epoch"] for row in regions] == [0, 1, 2, 3]  # the last tau holds to the end
+        assert {row["tau"] for row in regions} == {0.05}
+        assert {round(row["reach"], 9) for row in regions} == {0.15}
+        shown = rows_of(spec, spec, "line")[-1]
+        expected = quantiles.filter(configuration="fixed-tau", fold=str(fold), label=1)["q05"].to_list()
+        assert [row["q05"] for row in shown] == expected
+    nobody = quantiles.with_columns(
+        pl.lit(None, dtype=pl.Float64).alias(name) for name in ("q05", "q25", "q50")
+    )
+    empty = loop_figure("figure", "The loop", nobody, taus, "fixed-tau", 0.1)
+    assert render_chart(draw(empty), ".svg").startswith(b"<svg")
 
 
 def test_runs_without_a_tau_and_labels_without_images(folder: Path) -> None:

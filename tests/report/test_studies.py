@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.material import FINGERPRINT
 from tests.report.material import make_run
 from trust_cache.base.documents import sealed_bytes, unseal
 from trust_cache.base.errors import InputError
+from trust_cache.certificate.certify import certify
 from trust_cache.certificate.evidence import Options
 from trust_cache.heads.head_settings import SETTING_NAMES
 from trust_cache.report.page import render_page
@@ -44,6 +46,41 @@ def test_a_comparison_is_shown_as_it_was_found(run: Path, compared: Path) -> Non
     page = render_page(make_report([run, compared], Options()))
     assert 'id="comparison-intervals"' in page
     assert '<a href="#comparison">Comparison</a>' in page
+
+
+def test_runs_on_several_caches_are_shown_side_by_side(run: Path, tmp_path: Path) -> None:
+    """The points are those of each run's own certificate, by one split; the comparison names its runs."""
+    other = make_run(
+        tmp_path / "other", configurations=("ce", "closed-loop", "fixed-tau"), cases=400, auroc=0.8
+    )
+    split = tmp_path / "split.csv"
+    split.write_bytes(certify(run, seed=3).split.as_csv())
+    out = tmp_path / "compare"
+    write_comparison(compare([run, other], resamples=200, swaps=200, resplits=0), out)
+    report = make_report([run, other, out], Options(split=split))
+    (study,) = report.overviews
+    (table,) = study.tables
+    points = {
+        (f"{point.configuration} ({path.name})", f"{point.target:.0%}"): point
+        for path in (run, other)
+        for point in certify(path, split=split).points
+    }
+    assert [row[0] for row in table.rows[:3]] == ["ce (run)", "ce (other)", "closed-loop (run)"]
+    for row in table.rows:
+        cells = dict(zip(table.header, row, strict=True))
+        point = points.pop((row[0], cells["Target"]))
+        assert cells["Encoder"] == FINGERPRINT.encoder
+        assert cells["Status"] == point.status
+        assert cells["Dismissal"] == ("N/A" if not point.met else f"{point.dismissal:.2%}")
+        assert cells["Cancers missed"] == f"{point.positives_dismissed} of {point.positives}"
+    assert not points
+    page = render_page(report)
+    assert page.index('id="result"') < page.index('id="runs"') < page.index('id="explorer"')
+    assert "run \u2212 other: closed-loop" in page
+    elsewhere = make_run(tmp_path / "elsewhere", configurations=("ce",), cases=300)
+    (study,) = make_report([run, elsewhere], Options()).overviews
+    assert study.notes[0].startswith("The runs have different cases")
+    assert not make_report([run], Options()).overviews
 
 
 def test_a_damaged_comparison_is_refused(compared: Path) -> None:

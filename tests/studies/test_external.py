@@ -14,16 +14,21 @@ from scipy.stats import binom
 
 from tests.cache.material import FINGERPRINT
 from tests.heads.cohorts import a_cohort, lose_images, write_cohort
+from tests.project.pages import DOCS, blocks, run_python, section
 from trust_cache import certify
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.cache_writer import create_cache
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.certificate.certification import CertifySettings
+from trust_cache.certificate.evidence import Options, gather
+from trust_cache.certificate.recertify import verify_certified
 from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.certificate.verify import verify
-from trust_cache.heads.bank import HeadParameters, score_rows
+from trust_cache.heads.bank import HeadParameters, initial_parameters, score_rows
+from trust_cache.heads.draws import Draws
 from trust_cache.heads.fit import EpochReport
+from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.manifest.cases import find_cases
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.auroc import auroc, auroc_difference, auroc_interval
@@ -221,6 +226,50 @@ def test_target_labels_do_not_reach_the_heads(
     assert before.drop("label").equals(after.drop("label"))
 
 
+def test_each_configuration_is_certified_by_its_own_aggregation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thresholds, certificates, rankings and tables; verify, report and the scipy lines agree with them."""
+    caches = []
+    for seed, prefix in ((0, "a"), (1, "b")):
+        manifest, features = a_cohort(cases=150, positives=50, distance=0.6, seed=seed)
+        side = pl.Series("laterality", np.where(np.arange(manifest.height) % 2, "L", "R"))
+        ids = [pl.format(f"{prefix}{{}}", name).alias(name) for name in ("image_id", "case_id")]
+        caches.append(write_cohort(tmp_path / f"{prefix}.zarr", manifest.with_columns(side, *ids), features))
+    kinds = {"ce": "maximum", "breast": "breast-mean", "noisy": "noisy-or", "two": "top-two"}
+    heads = {
+        name: HeadSettings(tuned=name != "ce", aggregation=kind)  # type: ignore[arg-type]
+        for name, kind in kinds.items()
+    }
+    result = evaluate_externally(*caches, tmp_path / "run", configurations=heads, epochs=1, threads=1)
+    cohort = result.certification.cohort
+    table = pl.read_csv(result.folder / "scores.csv", schema_overrides={"label": pl.Int64})
+    start = initial_parameters(Draws(0, 0), 1, 48)
+    manifest = open_cache(caches[1]).manifest
+    (untrained,) = score_rows(load_rows(open_cache(caches[1])), np.arange(manifest.height), start)
+    for name, scores, ranking in zip(cohort.configurations, cohort.scores, result.rankings, strict=True):
+        rows = table.filter(pl.col("configuration") == name)
+        kind = kinds[str(name)]
+        images, cases = rows["score"].to_numpy(), find_cases(rows)
+        assert np.array_equal(scores, cases.score(images, kind))  # type: ignore[arg-type]
+        assert np.array_equal(scores, cases.score(images)) == (name == "ce")
+        first = find_cases(manifest).score(untrained, kind)  # type: ignore[arg-type]
+        assert ranking.untrained.value == pytest.approx(auroc(first, cohort.labels))
+        certificate = result.certified / "certificates" / f"{name}@0.98.json"
+        assert json.loads(certificate.read_text())["aggregation"] == kind
+        assert verify(certificate, result.folder).holds
+    assert verify_certified(result.certified).problem is None
+    assert certify(result.folder).points == certify(result.folder, by="site").points
+    (evidence,) = gather([result.folder], Options())
+    assert evidence.cohort.aggregations == tuple(kinds[str(name)] for name in cohort.configurations)
+    shutil.move(result.certified, tmp_path / "certified")
+    shutil.copy(result.folder / "scores.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (lines,) = blocks("python", section("Recompute a certificate yourself", DOCS / "statistics.md"))
+    for name in kinds:
+        run_python(lines.replace("scores@0.98", f"{name}@0.98"))
+
+
 class InterruptedForTestError(Exception):
     """Any error that ends a run in the middle."""
 
@@ -264,7 +313,7 @@ def test_interrupted_resumed_overwritten(tmp_path: Path) -> None:
 def test_sets_made_in_another_way_are_refused_by_the_field(tmp_path: Path) -> None:
     trained_on = small(tmp_path / "a.zarr")
     manifest, features = a_cohort(cases=150, positives=40, seed=1)
-    for field, value in (("encoder", "resnet50"), ("weights_sha256", "0" * 64), ("image_size", (8, 8))):
+    for field, value in (("encoder", "resnet50"), ("weights_sha256", "0" * 64), ("recipe", "other")):
         other = structs.replace(FINGERPRINT, **{field: value})
         path = tmp_path / f"{field}.zarr"
         with create_cache(path, manifest, 3, 48, other) as writer:
@@ -380,12 +429,12 @@ def test_a_ranking_is_over_one_complete_case_of_each_patient() -> None:
     each = pl.DataFrame({"case_id": [f"{n:04d}" for n in range(200)], "label": labels, "score": after})
     cohort = build_cohort(check_scores(each))
     everyone = np.arange(200)
-    (plain,) = rank_cases(cohort, first, everyone)
+    (plain,) = rank_cases(cohort, [first], everyone)
     assert plain.auroc == auroc_interval(after, labels, 0.99)
     assert plain.gain == auroc_difference(after, first, labels, 0.95)
     assert (plain.cases, plain.positives, plain.set_aside, plain.incomplete) == (200, 60, 0, 0)
     lost = np.where(everyone % 10 == 0, np.nan, after)
-    (left,) = rank_cases(replace(cohort, scores=(lost,)), first, everyone)
+    (left,) = rank_cases(replace(cohort, scores=(lost,)), [first], everyone)
     assert left.auroc == auroc_interval(after[everyone % 10 != 0], labels[everyone % 10 != 0], 0.99)
     assert (left.cases, left.positives, left.incomplete) == (180, 54, 20)
     # Three copies of every case, as cases of one patient, must not make the intervals narrower.
@@ -393,7 +442,7 @@ def test_a_ranking_is_over_one_complete_case_of_each_patient() -> None:
         [each.with_columns(pl.format(f"{{}}-{n}", "case_id").alias("case_id")) for n in range(3)]
     )
     tripled = build_cohort(check_scores(copies))  # sorted by case_id: the copies are neighbours
-    (drawn,) = rank_cases(tripled, np.repeat(first, 3), np.repeat(everyone, 3))
+    (drawn,) = rank_cases(tripled, [np.repeat(first, 3)], np.repeat(everyone, 3))
     assert (drawn.auroc, drawn.gain) == (plain.auroc, plain.gain)
     assert (drawn.cases, drawn.set_aside) == (200, 400)
     titles = [ranking_table([item]).title for item in (plain, left, drawn)]

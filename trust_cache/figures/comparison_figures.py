@@ -18,8 +18,9 @@ _TITLE = "difference in dismissal (percentage points)"
 
 @dataclass(frozen=True)
 class DrawnDifference:
-    """The reference minus another configuration at a target; None where a number is not defined."""
+    """One column minus another at a target; None where a number is not defined."""
 
+    label: str  # of its line
     reference: str
     other: str
     target: float
@@ -33,9 +34,8 @@ class DrawnDifference:
     trainings: tuple[float, ...] = ()  # the difference in each training, where there are several
 
 
-def comparison_figure(differences: Sequence[DrawnDifference]) -> Figure:
-    """One panel per target, one line per configuration that the reference is compared with."""
-    reference = differences[0].reference
+def comparison_figure(differences: Sequence[DrawnDifference], what: str) -> Figure:
+    """One panel per target, one line per comparison; `what` says in words what is subtracted from what."""
     data = pl.DataFrame(
         [
             {name: value for name, value in asdict(item).items() if name != "trainings"}
@@ -45,8 +45,8 @@ def comparison_figure(differences: Sequence[DrawnDifference]) -> Figure:
         schema_overrides=dict.fromkeys(("low", "high", "split_low", "split_high", "p_adjusted"), pl.Float64),
     )
     trainings = pl.DataFrame(
-        [(item.other, item.target, value) for item in differences for value in item.trainings],
-        schema={"other": pl.String, "target": pl.Float64, "difference": pl.Float64},
+        [(item.label, item.target, value) for item in differences for value in item.trainings],
+        schema={"label": pl.String, "target": pl.Float64, "difference": pl.Float64},
         orient="row",
     )
     panels = [
@@ -61,12 +61,12 @@ def comparison_figure(differences: Sequence[DrawnDifference]) -> Figure:
     return Figure(
         key="comparison-intervals",
         title="Differences in dismissal, with intervals",
-        reading=f"How much more {reference} dismisses than each other configuration at the same recall, on"
-        f" all cases. Right of zero it dismisses more. {lines} Where an interval contains zero, the data"
-        " cannot tell the two apart.",
-        alternative=f"Differences in dismissal, {reference} minus each other configuration: "
+        reading=f"The difference in dismissal at the same recall, on all cases: {what}. Right of zero the"
+        f" first dismisses more. {lines} Where an interval contains zero, the data cannot tell the two"
+        " apart.",
+        alternative=f"Differences in dismissal, {what}: "
         + "; ".join(
-            f"{row['other']} at {whole_percent(row['target'])} {100 * row['difference']:+.2f} points,"
+            f"{row['label']} at {whole_percent(row['target'])} {100 * row['difference']:+.2f} points,"
             f" {row['verdict']}"
             for row in data.iter_rows(named=True)
         )
@@ -74,17 +74,18 @@ def comparison_figure(differences: Sequence[DrawnDifference]) -> Figure:
         panels=tuple(panels),
         data=data,
         legend=legend_of(_VERDICTS),
-        notes=f"Dismissal of {reference} minus that of each other configuration, all cases. {lines}",
+        notes=f"Difference in dismissal on all cases: {what}. {lines}",
     )
 
 
 def _intervals(rows: pl.DataFrame, trainings: pl.DataFrame) -> View:
     x = alt.X("difference:Q", title=_TITLE, axis=percent_axis(tickCount=5))
-    y = alt.Y("other:N", title=None, sort=rows["other"].to_list(), axis=name_axis())
+    y = alt.Y("label:N", title=None, sort=rows["label"].to_list(), axis=name_axis())
     color = alt.Color("verdict:N", scale=scale_of(_VERDICTS), legend=None)
     shape = alt.Shape("verdict:N", scale=scale_of(_SHAPES), legend=None)
     tooltip = [
-        alt.Tooltip("other:N", title="compared with"),
+        alt.Tooltip("reference:N", title="first"),
+        alt.Tooltip("other:N", title="second"),
         alt.Tooltip("difference:Q", format="+.2%", title="difference"),
         alt.Tooltip("low:Q", format="+.2%", title="95 % from"),
         alt.Tooltip("high:Q", format="+.2%", title="to"),

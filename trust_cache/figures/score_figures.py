@@ -12,6 +12,7 @@ from trust_cache.figures.chart_style import BLACK, GREY, NEGATIVE, POSITIVE, col
 from trust_cache.figures.curves import class_shares, histogram_edges, reliability
 from trust_cache.figures.figure import NARROW, Figure, Panel, View, legend_of, percent_axis, rows_of
 from trust_cache.figures.score_axis import ScoreAxis, choose_axis
+from trust_cache.manifest.cases import MAXIMUM
 
 _CLASSES = {"no cancer": NEGATIVE, "cancer": POSITIVE}
 _HEIGHT = 170
@@ -33,7 +34,10 @@ def distribution_figure(evidence: Evidence) -> Figure:
         places = class_shares(axis.place(scores), labels, edges)
         tables.append(rows_of(_in_scores(places, axis), configuration=name))
         panels.append(Panel(name, _distribution(evidence, index, places, axis)))
-    maximum = " The score of a case is the maximum over its images." if evidence.cohort.images[0] else ""
+    alike = all(name == MAXIMUM for name in evidence.cohort.aggregations)
+    maximum = (
+        " The score of a case is the maximum over its images." if evidence.cohort.images[0] and alike else ""
+    )
     crowded = (
         ""
         if axis.kind == "linear"

@@ -7,8 +7,18 @@ import polars as pl
 
 from trust_cache.base.errors import InputError, did_you_mean
 from trust_cache.certificate.evidence import Evidence
-from trust_cache.figures.chart_style import BLACK, NEGATIVE, POSITIVE, colours_of, finish, inline, scale_of
-from trust_cache.figures.figure import NARROW, Figure, Panel, View
+from trust_cache.figures.chart_style import (
+    BLACK,
+    GREY,
+    NEGATIVE,
+    ORANGE,
+    POSITIVE,
+    colours_of,
+    finish,
+    inline,
+    scale_of,
+)
+from trust_cache.figures.figure import NARROW, Figure, LegendEntry, Panel, View
 from trust_cache.heads.run_folder import QUANTILE_NAMES
 
 _CLASSES = {0: "images without cancer", 1: "images with cancer"}
@@ -16,6 +26,10 @@ _COLOURS = {_CLASSES[0]: NEGATIVE, _CLASSES[1]: POSITIVE}
 _TAU = "threshold τ"
 _HEIGHT = 170
 _PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 250, 190, 3  # of the trajectories
+_REGION, _REACH = "dismissal region: score below τ", "reach of the penalty: up to τ + margin"
+_LOW_POSITIVES = "images with cancer: 5, 25 and 50 % quantiles"
+_MIDDLE_NEGATIVES = "images without cancer: median"
+_REACH_COLOUR = ORANGE
 
 
 def threshold_figure(evidence: Evidence) -> Figure | None:
@@ -74,6 +88,87 @@ def _course(rows: pl.DataFrame, colour: str) -> View:
     return chart
 
 
+def loop_figure(
+    key: str, title: str, quantiles: pl.DataFrame, taus: pl.DataFrame, configuration: str, margin: float
+) -> Figure:
+    """Draw the closed loop in each fold: the dismissal region, the penalty's reach, and positives in them.
+
+    `quantiles` and `taus` are tables of a run folder, `margin` is that of the configuration.
+    """
+    quantiles, taus = (table.filter(configuration=configuration) for table in (quantiles, taus))
+    held = _held(taus).with_columns(reach=pl.col("tau") + margin)
+    positives = quantiles.filter(label=1)
+    top = 1.05 * max([*held["reach"], *positives["q50"].drop_nulls()])
+    folds = taus["fold"].unique(maintain_order=True).to_list()
+    panels = tuple(
+        Panel(f"fold {fold}", _loop_panel(quantiles.filter(fold=fold), held.filter(fold=fold), top))
+        for fold in folds
+    )
+    lowest = positives.group_by("epoch", maintain_order=True).agg(pl.col("q05").mean())["q05"].drop_nulls()
+    return Figure(
+        key=key,
+        title=title,
+        reading="One panel per fold. Blue: the dismissal region, scores below τ, which the loop recomputes on"
+        " the calibration images at the start of every epoch. Orange: the reach of the penalty, up to"
+        f" τ + {margin:g}. Red: calibration images with cancer, the 5 % quantile thick, those of 25 and 50 %"
+        " thin; the penalty pushes fitting images with cancer out of both regions. Grey: the median of images"
+        " without cancer. τ is 0 where no threshold keeps the bound.",
+        alternative=f"Tau by epoch in {len(folds)} folds with the region below it; the 5 % quantiles of"
+        f" images with cancer by epoch, as means over folds: {', '.join(f'{low:.3f}' for low in lowest)}.",
+        panels=panels,
+        data=quantiles.join(held.select("fold", "epoch", "tau", "reach"), on=["fold", "epoch"], how="left"),
+        legend=(
+            LegendEntry(_REGION, NEGATIVE, line=False),
+            LegendEntry(_REACH, _REACH_COLOUR, line=False),
+            LegendEntry(_LOW_POSITIVES, POSITIVE),
+            LegendEntry(_MIDDLE_NEGATIVES, GREY),
+        ),
+        paper=lambda: _on_paper(title, configuration, panels),
+    )
+
+
+def _on_paper(title: str, configuration: str, panels: Sequence[Panel]) -> alt.TopLevelMixin:
+    words = [
+        f"{configuration}. Blue: {_REGION}. Orange: {_REACH}.",
+        f"Red: {_LOW_POSITIVES}. Grey: {_MIDDLE_NEGATIVES}.",
+    ]
+    charts = [panel.chart.properties(title=panel.title) for panel in panels]
+    return alt.concat(*charts, columns=_COLUMNS, title=alt.TitleParams(title, subtitle=words, offset=14))
+
+
+def _loop_panel(quantiles: pl.DataFrame, held: pl.DataFrame, top: float) -> View:
+    x = alt.X("epoch:Q", title="epochs trained", axis=alt.Axis(tickMinStep=1, tickCount=5, format="d"))
+    scale = alt.Scale(domain=[0, top], nice=False)
+    regions = alt.Chart(inline(held.with_columns(zero=pl.lit(0.0)))).encode(x=x)
+    area = [
+        regions.mark_area(interpolate="step-after", opacity=0.25, color=colour).encode(
+            y=alt.Y(f"{low}:Q", title="score", scale=scale), y2=f"{high}:Q"
+        )
+        for low, high, colour in (("zero", "tau", NEGATIVE), ("tau", "reach", _REACH_COLOUR))
+    ]
+    tau = regions.mark_line(interpolate="step-after", strokeWidth=1.8, color=NEGATIVE).encode(
+        y=alt.Y("tau:Q", scale=scale)
+    )
+    lines = [
+        alt.Chart(inline(quantiles.filter(label=label)))
+        .mark_line(color=colour, strokeWidth=width)
+        .encode(x=x, y=alt.Y(f"{name}:Q", scale=scale))
+        for label, name, colour, width in (
+            (0, "q50", GREY, 1.5),
+            (1, "q50", POSITIVE, 0.8),
+            (1, "q25", POSITIVE, 1.2),
+            (1, "q05", POSITIVE, 2.0),
+        )
+    ]
+    return alt.layer(*area, tau, *lines).properties(width=NARROW, height=_HEIGHT)
+
+
+def _held(taus: pl.DataFrame) -> pl.DataFrame:
+    """Add the end of the last epoch, until which the last tau holds."""
+    last = taus.filter(pl.col("epoch") == pl.col("epoch").max().over("configuration"))
+    return pl.concat([taus, last.with_columns(pl.col("epoch") + 1)])
+
+
 def trajectory_chart(
     quantiles: pl.DataFrame, taus: pl.DataFrame, configurations: Sequence[str] | None = None
 ) -> alt.ConcatChart:
@@ -96,9 +191,7 @@ def trajectory_chart(
     )
     highest = pl.concat([means["q95"], taus["tau"]]).drop_nulls().to_list()
     top = min(1.0, 1.05 * max(highest, default=1.0))
-    # The last tau holds until the end of its epoch.
-    last = taus.filter(pl.col("epoch") == pl.col("epoch").max().over("configuration"))
-    held = pl.concat([taus, last.with_columns(pl.col("epoch") + 1)])
+    held = _held(taus)
     panels = [
         _panel(name, means.filter(configuration=name), held.filter(configuration=name), top) for name in names
     ]

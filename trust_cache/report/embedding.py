@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 TEMPLATES = Path(__file__).with_name("templates")
 _MEDIA = {
     ".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".tex": "application/x-tex",
+    ".svg": "image/svg+xml",
 }  # fmt: skip
 _IN_ADDRESSES = ",;:/?@=+$!*()~._-'"  # not escaped, besides letters and digits
 # Characters that could end a script element, start a comment in it, or end a line of JavaScript.

@@ -13,6 +13,7 @@ from trust_cache.certificate.point_tables import name_of
 from trust_cache.certificate.points import Point, Terms, choose_threshold
 from trust_cache.certificate.score_table import Cohort
 from trust_cache.figures.curves import Counter
+from trust_cache.manifest.cases import ABOVE_IMAGES
 from trust_cache.statistics.bands import Band
 from trust_cache.statistics.bounds import clopper_pearson_upper
 from trust_cache.statistics.prevalence import omission_at_prevalence
@@ -174,7 +175,7 @@ def _shares(counts: NDArray[np.int64], of: int) -> list[str]:
 
 def _image_dismissal(evidence: Evidence, index: int, stops: Floats) -> list[str] | None:
     images = evidence.cohort.images[index]
-    if images is None:
+    if images is None or evidence.cohort.aggregation(index) not in ABOVE_IMAGES:
         return None
     scores = np.sort(images.scores[evidence.certification.split.evaluation[images.case]])
     return _shares(np.searchsorted(scores, stops, side="left").astype(np.int64), scores.size)

@@ -11,12 +11,15 @@ from markupsafe import Markup
 from trust_cache.base.digests import file_stems
 from trust_cache.base.files import write_file
 from trust_cache.base.text_tables import confidence, percent, whole_percent
+from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.certificate.cautions import exactness
 from trust_cache.certificate.evidence import Evidence
 from trust_cache.certificate.point_tables import all_tables, name_of, next_steps
 from trust_cache.certificate.points import Point
 from trust_cache.figures.chart_style import render_spec
 from trust_cache.figures.figure import Figure, styled_spec
+from trust_cache.heads.run_folder import RunFolder
+from trust_cache.manifest.data_terms import label_warnings
 from trust_cache.report.embedding import (
     TEMPLATES,
     chart_bundle,
@@ -28,7 +31,7 @@ from trust_cache.report.embedding import (
 )
 from trust_cache.report.explorer import explorer_document
 from trust_cache.report.page_studies import PageStudy
-from trust_cache.report.page_tables import reasons_of, show_table
+from trust_cache.report.page_tables import choice_tables, reasons_of, show_table
 from trust_cache.report.provenance import commands, provenance
 from trust_cache.report.report import Report
 from trust_cache.statistics.rules import RULES
@@ -59,7 +62,8 @@ def render_page(report: Report) -> str:
         _evidence(evidence, anchor, figures, charts)
         for evidence, anchor, figures in zip(report.evidences, anchors, report.figures, strict=True)
     )
-    studies = [_study(study, charts) for study in report.studies]
+    overviews = [show_study(study, charts) for study in report.overviews]
+    studies = [show_study(study, charts) for study in report.studies]
     sections = [*further, *studies]
     context = {
         "policy": content_policy([chart_bundle(), script], [style]),
@@ -68,7 +72,8 @@ def render_page(report: Report) -> str:
         "script": embedded_script(script),
         "bundle": embedded_script(chart_bundle()),
         "contents": [
-            ("result", "Result"), ("explorer", "Explorer"), ("figures", "Figures"), ("tables", "Tables"),
+            ("result", "Result"), *((section["anchor"], section["heading"]) for section in overviews),
+            ("explorer", "Explorer"), ("figures", "Figures"), ("tables", "Tables"),
             *((section["anchor"], section["heading"]) for section in sections),
             ("provenance", "Provenance"),
         ],
@@ -76,6 +81,7 @@ def render_page(report: Report) -> str:
         "title": report.title or shown["name"],
         "main": shown,
         "others": further,
+        "overviews": overviews,
         "studies": studies,
         "provenance": provenance(report.evidences),
         "commands": "\n".join(commands(report.evidences, report.words)),
@@ -116,7 +122,13 @@ def _evidence(
         "figures": [show_figure(figure, prefix, charts) for figure in figures],
         "tables": [
             show_table(table, f"{prefix}table-{key}", reasons)
-            for key, table in all_tables(certification).items()
+            for key, table in (
+                *all_tables(certification).items(),
+                *(
+                    (f"choices-{number}", table)
+                    for number, table in enumerate(choice_tables(evidence.record))
+                ),
+            )
         ],
     }
 
@@ -127,18 +139,26 @@ def _rule_words(rule: str) -> str:
 
 
 def _notices(evidence: Evidence) -> list[str]:
-    """Warn where the features have no clinical meaning, by the fingerprint of their encoder."""
+    """Warn where features have no clinical meaning, by their encoder, or labels another one than cancer."""
     if evidence.record is None:
         return []
-    made = evidence.record.fingerprint
+    about_data = [f"{evidence.name}: {text}." for text in label_warnings(RunFolder(evidence.path).terms)]
+    about_features = features_notice(evidence.name, evidence.record.fingerprint)
+    return about_data if about_features is None else [about_features, *about_data]
+
+
+def features_notice(name: str, made: Fingerprint) -> str | None:
+    """Warn where features have no clinical meaning; None where they may have one."""
+    nothing = "These figures mean nothing clinically."
     if made.encoder == SIMULATED:
-        return [f"{evidence.name}: the features are synthetic. These figures mean nothing clinically."]
+        return f"{name}: the features are synthetic. {nothing}"
     if made.weights_sha256.startswith(f"{RANDOM}:"):
-        return [f"{evidence.name}: the encoder's weights are random. These figures mean nothing clinically."]
-    return []
+        return f"{name}: the encoder's weights are random. {nothing}"
+    return None
 
 
-def _study(study: PageStudy, charts: dict[str, Any]) -> dict[str, Any]:
+def show_study(study: PageStudy, charts: dict[str, Any]) -> dict[str, Any]:
+    """Prepare a study for the page; add the specifications of its figures to `charts`."""
     return {
         "anchor": study.key,
         "heading": study.heading,
@@ -164,6 +184,7 @@ def _summary(evidence: Evidence) -> str:
         else "",
         f"bounds from one case of each of {first.patients:,} patients" if first.set_aside else "",
         f"{count} configuration{'s' if count > 1 else ''}",
+        "" if evidence.encoder is None else f"encoder {evidence.encoder}",
         _KINDS[evidence.kind],
     )
     return " · ".join(part for part in parts if part)

@@ -1,15 +1,17 @@
-"""Sweeps and comparisons on the page: sentences, tables and figures."""
+"""Runs side by side, sweeps and comparisons on the page: sentences, tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trust_cache.base.text_tables import Table, percent, whole_percent
-from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, NOT_AVAILABLE
+from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percent
+from trust_cache.certificate.evidence import Evidence
+from trust_cache.certificate.point_tables import BOUND, BOUND_CORRECTED, NOT_AVAILABLE, name_of
 from trust_cache.figures.figure import Figure
 from trust_cache.figures.sweep_figures import sweep_figure
 from trust_cache.studies.compare.compare_folder import draw_comparison, read_comparison, sentences
 from trust_cache.studies.compare.compare_tables import all_tables
+from trust_cache.studies.compare.comparison_results import column_label
 from trust_cache.studies.rivals.rivals_folder import read_rivals
 from trust_cache.studies.sweep.sweep_choice import verify_winners
 from trust_cache.studies.sweep.sweep_folder import WinnerRecord, setting_words
@@ -28,6 +30,58 @@ class PageStudy:
     reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)  # why a cell of a table is N/A
 
 
+def runs_study(evidences: Sequence[Evidence]) -> PageStudy:
+    """Show the points of several runs side by side."""
+    points = [
+        (evidence, column_label(evidence.name, name_of(point.configuration)), point)
+        for evidence in evidences
+        for point in evidence.certification.points
+    ]
+    targets = evidences[0].certification.settings.targets
+    names = list(dict.fromkeys(point.configuration for *_, point in points))
+    rows = tuple(
+        (
+            label,
+            evidence.encoder or NO_NUMBER,
+            whole_percent(point.target),
+            *(percent(value) if point.met else NOT_AVAILABLE for value in (point.dismissal, point.bound)),
+            f"{point.positives_dismissed:,} of {point.positives:,}",
+            f"{point.incomplete:,} of {point.cases:,}",
+            NO_NUMBER if point.auroc_case is None else f"{point.auroc_case:.4f}",
+            point.status,
+        )
+        for evidence, label, point in sorted(
+            points, key=lambda item: (targets.index(item[2].target), names.index(item[2].configuration))
+        )
+    )
+    header = (
+        "Configuration (run)", "Encoder", "Target", "Dismissal", BOUND, "Cancers missed", "Incomplete",
+        "Case AUROC", "Status",
+    )  # fmt: skip
+    same = all(item.cohort.case_ids.equals(evidences[0].cohort.case_ids) for item in evidences)
+    about = (
+        "The runs have the same cases and the same split. Whether one encoder dismisses more than another"
+        f" is a question for `trust-cache compare {' '.join(str(item.path) for item in evidences)}`: it uses"
+        " all cases, reviews a case that is incomplete in one run in all of them, and has intervals and"
+        " verdicts. These points are of one split, and choosing a run by them breaks its bounds."
+        if same
+        else "The runs have different cases: differences between them are also differences of the cases."
+    )
+    return PageStudy(
+        key="runs",
+        heading="Runs side by side",
+        sentences=(),
+        figures=(),
+        tables=(Table("Points of all runs, on the evaluation subset", header, rows),),
+        notes=(about,),
+        reasons={
+            (label, whole_percent(point.target)): point.reason
+            for _, label, point in points
+            if point.reason is not None
+        },
+    )
+
+
 def comparison_study(folder: Path) -> PageStudy:
     """Show a compare folder on the page."""
     comparison = read_comparison(folder)
@@ -36,7 +90,7 @@ def comparison_study(folder: Path) -> PageStudy:
         heading="Comparison",
         sentences=sentences(comparison),
         figures=(draw_comparison(comparison),),
-        tables=tuple(all_tables(comparison)[:2]),
+        tables=tuple(all_tables(comparison)[: None if comparison.several else 2]),
         notes=(*comparison.warnings, *comparison.limits),
     )
 

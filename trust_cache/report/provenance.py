@@ -132,8 +132,9 @@ def _training_options(record: RunRecord) -> dict[str, object]:
     if record.training.dropped_of_256 != standard.dropped_of_256:
         options["--dropout"] = record.training.dropout
     for name in ("lr", "weight_decay", "clip"):
-        found = {getattr(head, name) for head in record.configurations.values()}
-        usual = {getattr(presets().get(key, HeadSettings()), name) for key in record.configurations}
+        heads = {key: head for key, head in record.configurations.items() if not head.tuned}  # it has none
+        found = {getattr(head, name) for head in heads.values()}
+        usual = {getattr(presets().get(key, HeadSettings()), name) for key in heads}
         if found != usual and len(found) == 1:
             options[f"--{name.replace('_', '-')}"] = repr(*found)
     return options

@@ -16,7 +16,7 @@ from trust_cache.figures.score_figures import distribution_figure, reliability_f
 from trust_cache.figures.study_figures import resplit_figure
 from trust_cache.figures.training_figures import threshold_figure
 from trust_cache.heads.run_folder import SCORES
-from trust_cache.report.page_studies import PageStudy, comparison_study, rivals_study, sweep_study
+from trust_cache.report.page_studies import PageStudy, comparison_study, rivals_study, runs_study, sweep_study
 from trust_cache.report.page_tables import table_files
 from trust_cache.studies.compare.compare_folder import COMPARE
 from trust_cache.studies.rivals.rivals_folder import RIVALS
@@ -57,6 +57,7 @@ class Report:
     evidences: tuple[Evidence, ...]
     figures: tuple[tuple[Figure, ...], ...]  # of each evidence
     studies: tuple[PageStudy, ...] = ()
+    overviews: tuple[PageStudy, ...] = ()  # of several runs, below the result
     words: tuple[str, ...] = ()  # of the command that makes it
     title: str | None = None  # None: the name of the run
 
@@ -119,7 +120,8 @@ def make_report(
         *([] if folders.rivals is None else [rivals_study(folders.rivals)]),
     ]
     figures = (run_figures(main), *(run_figures(evidence, further=True) for evidence in others))
-    return Report((main, *others), figures, tuple(studies), tuple(words), title)
+    overviews = (runs_study((main, *others)),) if others else ()
+    return Report((main, *others), figures, tuple(studies), overviews, tuple(words), title)
 
 
 def run_figures(evidence: Evidence, *, further: bool = False) -> tuple[Figure, ...]:
@@ -152,7 +154,7 @@ def write_figures(
         advance()
     tables = {
         f"{study.key}-{number}": table
-        for study in report.studies
+        for study in (*report.overviews, *report.studies)
         for number, table in enumerate(study.tables, 1)
     }
     for number, evidence in enumerate(report.evidences, start=1):

@@ -2,7 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import write_file, write_folder
 from trust_cache.cache.cache_reader import Cache, open_cache, refuse_unfinished
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
-from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.cache.fingerprint import require_comparable
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification, CertifySettings
 from trust_cache.certificate.certified_folder import as_document, render
@@ -23,12 +25,12 @@ from trust_cache.certificate.certify import certify
 from trust_cache.certificate.score_table import COLUMNS, check_scores, read_scores
 from trust_cache.heads.bank import initial_parameters, score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fit import OnEpoch, open_place, run_files, stuck_warnings, train_missing
+from trust_cache.heads.fit import EpochReport, OnEpoch, open_place, run_files, stuck_warnings, train_missing
 from trust_cache.heads.fold_training import PartialRun, lock_beside
 from trust_cache.heads.head_settings import HeadSettings, presets
 from trust_cache.heads.run_folder import MANIFEST, SCORES, identify_cache
 from trust_cache.heads.run_folder import OWN as RUN_OWN
-from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, load_kernels_aside
 from trust_cache.heads.training_data import (
     FitSettings,
     Preparation,
@@ -36,7 +38,7 @@ from trust_cache.heads.training_data import (
     fit_settings,
     prepare_final,
 )
-from trust_cache.manifest.cases import find_cases
+from trust_cache.manifest.cases import Aggregation, find_cases
 from trust_cache.studies.overlap import find_overlap, refuse_overlap
 from trust_cache.studies.ranking import Ranking, rank_cases, ranking_warnings
 
@@ -103,7 +105,7 @@ def evaluate_externally(
 
     The folder is that of `fit_heads` with the one fold `external`, and the certificates in `certified/`
     inside it. Without `terms.by` the groups are the sites of the test cache ("none": no groups). Wrong input
-    is refused before training. If it is interrupted in training, it starts over.
+    is refused before training, shared images when they are found. After an interruption it starts over.
     """
     settings = fit_settings(
         configurations or {name: presets()[name] for name in FINAL}, epochs=epochs, lr=lr,
@@ -113,35 +115,40 @@ def evaluate_externally(
     out, begin = Path(out), time.perf_counter()
     partial = open_place(out, resume=resume, overwrite=overwrite, own=OWN)
     threads, train, test = count_threads(threads), _opened(train_cache), _opened(test_cache)
-    work, options = _prepare(train, test, settings, folds, terms, split)
+    work, options, difference = _prepare(train, test, settings, folds, terms, split)
     if resume:
         partial.require_same(work.identity)
-    rows, test_rows, shared = _load(train, test, threads=threads, low_memory=low_memory, on_shard=on_shard)
-    loaded = time.perf_counter()
-    with lock_beside(out):
+    rows, test_rows = _load(train, test, threads, trainer, low_memory=low_memory, on_shard=on_shard)
+    loaded, search = time.perf_counter(), _OverlapSearch(train, test, on_epoch)
+    with lock_beside(out), search.beside(rows, test_rows, partial):
         partial.begin(work.identity, resume=resume)
         resumed = train_missing(
-            work, rows, partial, scored=test_rows, trainer=trainer, threads=threads, on_epoch=on_epoch
+            work, rows, partial, scored=test_rows, trainer=trainer, threads=threads, on_epoch=search.report
         )
-        work = replace(work, warnings=(*work.warnings, *shared, *stuck_warnings(work, partial)))
         seconds = {"load": loaded - begin, "train": time.perf_counter() - loaded}
+        work = replace(work, warnings=(*work.warnings, *search.warnings(), *stuck_warnings(work, partial)))
         how = {"threads": threads, "low_memory": low_memory, "resumed_folds": resumed, "seconds": seconds}
-        run = run_files(work, partial, how, test)
-        certification, rankings = _certify(run, partial, test, test_rows, options, seed)
+        run = run_files(work, partial, how | {"probe_difference": difference}, test)
+        certification, rankings = _certify(run, partial, test, test_rows, options, settings)
         certified = {f"{CERTIFIED}/{name}": content for name, content in render(certification).items()}
         write_folder(out, run | certified, own=OWN, keep=False)
         partial.discard()
-    warnings = (*work.warnings, *certification.warnings)
-    return External(out, certification, rankings, warnings, seconds, bool(resumed))
+    warned = *work.warnings, *certification.warnings
+    return External(out, certification, rankings, warned, seconds, bool(resumed))
 
 
 def _opened(cache: Cache | Path | str) -> Cache:
     return cache if isinstance(cache, Cache) else open_cache(cache)
 
 
-def refuse_unlike(train: Cache, test: Cache) -> None:
-    """Refuse caches of different features, the same cache twice, and a test cache without a class."""
-    require_same_encoder(train.fingerprint, test.fingerprint, test.source)
+def refuse_unlike(train: Cache, test: Cache) -> float | None:
+    """Refuse caches of different features, the same cache twice, and a test cache without a class.
+
+    Return how much the features of their probes differ; None if they have none.
+    """
+    difference = require_comparable(
+        (train.fingerprint, train.probe), (test.fingerprint, test.probe), test.source
+    )
     if train.dim != test.dim:
         raise InputError(
             f"{test.source}: expected {train.dim} features, as {train.source} has, found {test.dim}"
@@ -156,6 +163,7 @@ def refuse_unlike(train: Cache, test: Cache) -> None:
             raise InputError(
                 f"{test.source}: expected {word} cases to certify on, found none of {labels.size:,}"
             )
+    return difference
 
 
 def choose_groups(manifest: pl.DataFrame, by: Sequence[str]) -> tuple[str, ...]:
@@ -173,9 +181,9 @@ def _prepare(
     folds: Path | None,
     terms: CertifySettings,
     split: Path | None,
-) -> tuple[Preparation, dict[str, Any]]:
-    """Return what to train on and the options of `certify`, both checked against the test cache."""
-    refuse_unlike(train, test)
+) -> tuple[Preparation, dict[str, Any], float | None]:
+    """Return what to train on, the options of `certify`, and how much the probes of the caches differ."""
+    difference = refuse_unlike(train, test)
     for name, expected in vars(COLUMNS).items():
         found = getattr(terms, name)
         if found != expected:
@@ -188,20 +196,51 @@ def _prepare(
     everyone = pl.concat([table.with_columns(configuration=pl.lit(name)) for name in names])
     certify(check_scores(everyone, test.source), **options | {"resplits": 0})
     identity = msgspec.structs.replace(work.identity, test=identify_cache(test))
-    return replace(work, identity=identity, warnings=(*work.warnings, *feature_warnings(test))), options
+    work = replace(work, identity=identity, warnings=(*work.warnings, *feature_warnings(test)))
+    return work, options, difference
 
 
 def _load(
-    train: Cache, test: Cache, *, threads: int, low_memory: bool, on_shard: Callable[[int, int], None]
-) -> tuple[FeatureRows, FeatureRows, tuple[str, ...]]:
-    """Open both caches, the test cache first, so that damage shows early.
-
-    Also return warnings about cases that both may have; equal ones are refused.
-    """
+    train: Cache,
+    test: Cache,
+    threads: int,
+    trainer: Trainer,
+    *,
+    low_memory: bool,
+    on_shard: Callable[[int, int], None],
+) -> tuple[FeatureRows, FeatureRows]:
+    """Open both caches, the test cache first, so that damage shows early; kernels load meanwhile."""
+    load_kernels_aside(trainer)
     clean = open_rows(test, threads, low_memory=low_memory, views=1, on_shard=on_shard)
-    rows = open_rows(train, threads, low_memory=low_memory, on_shard=on_shard)
-    shared = refuse_overlap(find_overlap(train, test, rows, clean), train.source, test.source)
-    return rows, clean, tuple(shared)
+    return open_rows(train, threads, low_memory=low_memory, on_shard=on_shard), clean
+
+
+class _OverlapSearch:
+    """Look for images that both caches have in a thread beside the training, which has one thread."""
+
+    def __init__(self, train: Cache, test: Cache, on_epoch: OnEpoch) -> None:
+        self._caches, self._on_epoch = (train, test), on_epoch
+
+    @contextmanager
+    def beside(self, rows: FeatureRows, test_rows: FeatureRows, partial: PartialRun) -> Iterator[None]:
+        """Search while the caller trains; the training of a refused run is not kept."""
+        with ThreadPoolExecutor(1) as pool:
+            self._found = pool.submit(find_overlap, *self._caches, rows, test_rows)
+            try:
+                yield
+            except InputError:
+                partial.discard()
+                raise
+
+    def report(self, epoch: EpochReport) -> None:
+        """Report an epoch; refuse images that both caches have once they are known."""
+        if self._found.done():
+            self.warnings()
+        self._on_epoch(epoch)
+
+    def warnings(self) -> list[str]:
+        """Wait for the end of the search; refuse shared images, return warnings about shared ids."""
+        return refuse_overlap(self._found.result(), *(cache.source for cache in self._caches))
 
 
 def _certify(
@@ -210,23 +249,24 @@ def _certify(
     test: Cache,
     test_rows: FeatureRows,
     options: Mapping[str, Any],
-    seed: int,
+    settings: FitSettings,
 ) -> tuple[Certification, tuple[Ranking, ...]]:
-    """Certify the scores from their file, which is still in the partial run's folder.
+    """Certify the scores from their file, which is still in the partial run's folder without its record.
 
-    `seed` is that of the training: the rankings compare with the head before it.
+    `settings` are those of the training: they say how images become cases, and the rankings compare with the
+    head before it.
     """
     for name in (SCORES, MANIFEST):
         write_file(partial.folder / name, run[name])
     scores = replace(read_scores(partial.folder), source=str(partial.out / SCORES))
-    certification = certify(scores, **options)
-    initial = initial_parameters(Draws(seed, 0), 1, test.dim)
-    (untrained,) = score_rows(test_rows, np.arange(test.images), initial)
-    rankings = rank_cases(
-        certification.cohort,
-        find_cases(test.manifest).score(untrained),
-        certification.cohort.patients,
-        options["seed"],
-    )
+    kinds: dict[str | None, Aggregation] = {
+        name: head.aggregation for name, head in settings.configurations.items()
+    }
+    certification = certify(scores.aggregated_as(kinds), **options)
+    cohort, cases = certification.cohort, find_cases(test.manifest)
+    initial = initial_parameters(Draws(settings.seed, 0), 1, test.dim)
+    (images,) = score_rows(test_rows, np.arange(test.images), initial)
+    untrained = [cases.score(images, kind) for kind in cohort.aggregations]
+    rankings = rank_cases(cohort, untrained, cohort.patients, options["seed"])
     warnings = (*certification.warnings, *ranking_warnings(rankings))
     return record_attempt(replace(certification, warnings=warnings), partial.out), rankings

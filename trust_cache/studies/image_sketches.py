@@ -25,6 +25,8 @@ _UNIT = 1000  # steps per spread
 _SEED = 20  # of the projections: part of the format of model folders
 _BLOCK = 1024  # images at a time: blocks of distances stay below 30 MB
 _BLOCK_KNOWN = 8192
+_FIRST = 16  # numbers that tell most different images apart, at a quarter of the price
+_ROUNDING = 0.003  # spreads; more than float32 loses in a squared distance near the limit
 _SAMPLE = 512  # images whose nearest others set the scale
 
 
@@ -59,22 +61,27 @@ class ImageSketches:
         Each of the others is paired with the nearest of these images, if it is near enough.
         """
         known, asked = np.flatnonzero(self.codes.any(axis=1)), np.flatnonzero(others.any(axis=1))
-        nearest, distance = _nearest(self.codes[known], others[asked])
+        near = _maybe_near(self.codes[known], others[asked], self.same_to)
+        nearest, distance = _nearest(self.codes[known], others[asked[near]])
         same = distance <= self.same_to
-        return known[nearest[same]], asked[same]
+        return known[nearest[same]], asked[near[same]]
 
 
 def sketch_images(rows: FeatureRows) -> ImageSketches:
     """Return the sketches of the images that a head is trained on."""
-    total, squares, count = np.zeros(rows.dim), 0.0, 0
+    # Sums of differences from the first block's mean: a large common part would swallow the spread.
+    shift, total, squares, count = np.zeros(rows.dim, np.float32), np.zeros(rows.dim), 0.0, 0
     for _, clean in _blocks(rows):
-        total += clean.sum(axis=0, dtype=np.float64)
+        if not count:
+            shift = clean.mean(axis=0)
+        centred = clean - shift
+        total += centred.sum(axis=0, dtype=np.float64)
+        squares += float(np.einsum("ij,ij->i", centred, centred).sum(dtype=np.float64))
         count += len(clean)
-    centre = (total / max(count, 1)).astype(np.float32)
-    for _, clean in _blocks(rows):
-        squares += float(np.square(clean - centre, dtype=np.float64).sum())
+    mean = total / max(count, 1)
+    spread = float(np.sqrt(max(squares / max(count, 1) - float(mean @ mean), 0.0)))
     empty = np.zeros((rows.images, NUMBERS), dtype=np.int16)
-    found = ImageSketches(centre, float(np.sqrt(squares / max(count, 1))), LEAST, empty)
+    found = ImageSketches((shift + mean).astype(np.float32), spread, LEAST, empty)
     codes = found.sketch(rows)
     return ImageSketches(found.centre, found.spread, _same_to(codes), codes)
 
@@ -89,6 +96,21 @@ def _same_to(codes: Codes) -> float:
     _, distance = _nearest(usable, sample, beyond=LEAST)
     found = distance[np.isfinite(distance)]
     return min(max(SHARE * float(np.median(found)), LEAST), MOST) if found.size else LEAST
+
+
+def _maybe_near(known: Codes, asked: Codes, limit: float) -> Positions:
+    """Return which of those asked for may have a known code within a distance, by their first numbers."""
+    known, asked = known[:, :_FIRST], asked[:, :_FIRST]
+    near = np.zeros(len(asked), np.bool_)
+    for start in range(0, len(known), _BLOCK_KNOWN):
+        other = known[start : start + _BLOCK_KNOWN].astype(np.float32) / _UNIT
+        # One product gives squared distances: [a, a.a, 1] . [-2 b, 1, b.b].
+        right = np.column_stack([-2 * other, np.ones(len(other), np.float32), np.square(other).sum(axis=1)]).T
+        for low in range(0, len(asked), _BLOCK):
+            one = asked[low : low + _BLOCK].astype(np.float32) / _UNIT
+            left = np.column_stack([one, np.square(one).sum(axis=1), np.ones(len(one), np.float32)])
+            near[low : low + _BLOCK] |= (left @ right).min(axis=1) <= (limit + _ROUNDING) ** 2
+    return np.flatnonzero(near)
 
 
 def _nearest(known: Codes, asked: Codes, beyond: float = -1.0) -> tuple[Positions, Floats]:

@@ -55,19 +55,21 @@ class Ranking:
 
 
 def rank_cases(
-    cohort: Cohort, untrained: NDArray[np.float64], patients: NDArray[np.int64], seed: int = 0
+    cohort: Cohort, untrained: Sequence[NDArray[np.float64]], patients: NDArray[np.int64], seed: int = 0
 ) -> tuple[Ranking, ...]:
-    """Rank the cases by each configuration; `untrained` are the case scores of the head before training.
+    """Rank the cases by each configuration.
+
+    `untrained` are the case scores of the head before training, aggregated as each configuration's are.
 
     The scores of incomplete cases are NaN. Of each patient one complete case is drawn. Empty where a class
     has fewer than two such cases.
     """
     found = []
     keys = random_keys(cohort.cases, seed, _RANKED)
-    for name, every_score in zip(cohort.configurations, cohort.scores, strict=True):
-        complete = np.isfinite(every_score) & np.isfinite(untrained)
+    for name, every_score, start in zip(cohort.configurations, cohort.scores, untrained, strict=True):
+        complete = np.isfinite(every_score) & np.isfinite(start)
         drawn = draw_one_per_patient(patients, complete, keys)
-        scores, first, labels = every_score[drawn], untrained[drawn], cohort.labels[drawn]
+        scores, first, labels = every_score[drawn], start[drawn], cohort.labels[drawn]
         before, after = (auroc_interval(item, labels, _CONFIDENCE) for item in (first, scores))
         gain = auroc_difference(scores, first, labels, _GAIN_CONFIDENCE)
         if before is not None and after is not None and gain is not None:

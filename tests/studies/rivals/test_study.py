@@ -1,13 +1,13 @@
 """A whole study on a small cache: the same cases and folds for all, nothing learned from test cases."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 from tests.conftest import make_scores
 from tests.heads.cohorts import a_cohort, lose_images, without_images, write_cohort
@@ -15,23 +15,22 @@ from trust_cache import certify
 from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.feature_rows import load_rows, map_rows
 from trust_cache.certificate.points import POINT_KEYS
+from trust_cache.heads.bank import normalised_features
 from trust_cache.heads.fit import fit_heads
-from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
+from trust_cache.heads.folds import FOLDS, TEST
 from trust_cache.heads.head_settings import TrainingSettings, presets
 from trust_cache.heads.training_data import FitSettings, Preparation, prepare
 from trust_cache.statistics.auroc import auroc
 from trust_cache.studies.rivals.rival_models import (
     LinearSettings,
-    fit_logistic_regression,
-    normalised_features,
 )
 from trust_cache.studies.rivals.rival_rules import RESULT_KEYS, RivalSettings
-from trust_cache.studies.rivals.rival_training import part_of, train_models
+from trust_cache.studies.rivals.rival_training import train_models
 from trust_cache.studies.rivals.rivals import RivalsStudy, study_cache, study_scores
 from trust_cache.studies.rivals.rivals_folder import OWN, render, rivals_table, write_study
 
 SETTINGS = RivalSettings(targets=(0.9,), level=0.2, delta=0.05, epochs=2)
-LINEAR = LinearSettings(inverse_ridges=(1e-2, 1e-1), selective_ridges=(1e-1, 1e-2))
+LINEAR = LinearSettings(ridges=(1e-1, 1e-2), draws=3)
 LINEAR_MODELS = ("logistic-regression", "selectivenet", "conformal-risk-training")
 
 
@@ -116,26 +115,9 @@ def test_features_are_a_layer_norm_in_memory_and_mapped(cache: Path) -> None:
         np.testing.assert_allclose(normalised_features(rows, images), expected, atol=1e-6)
 
 
-def test_logistic_regression_is_scikit_learns(cache: Path) -> None:
-    work, rows = prepared(cache), load_rows(open_cache(cache))
-    fit, calibrate = (part_of(work, rows, 0, part) for part in (FIT, CALIBRATE))
-    losses = {}
-    for inverse in LINEAR.inverse_ridges:
-        estimator = LogisticRegression(C=inverse, tol=1e-8, max_iter=1000).fit(fit.features, fit.labels)
-        chance = estimator.predict_proba(calibrate.features)[:, 1]
-        losses[inverse] = -np.mean(np.log(np.where(calibrate.labels == 1, chance, 1 - chance)))
-    best = min(losses, key=lambda inverse: losses[inverse])
-    found = fit_logistic_regression(fit, calibrate, LINEAR)
-    assert found.strength == pytest.approx(1 / (best * fit.labels.size))
-    oracle = LogisticRegression(C=best, tol=1e-8, max_iter=1000).fit(fit.features, fit.labels)
-    np.testing.assert_allclose(
-        found.score(calibrate), oracle.predict_proba(calibrate.features)[:, 1], atol=0.01
-    )
-
-
 def test_a_regression_that_did_not_converge_is_named_in_a_sentence(cache: Path) -> None:
     settings = RivalSettings(models=("logistic-regression",), rules=("recall",))
-    few = LinearSettings(inverse_ridges=(10.0,), iterations=2)
+    few = LinearSettings(ridges=(1e-3,), iterations=2)
     (warning,) = study_cache(cache, settings, linear=few, threads=1).warnings
     assert warning.startswith("logistic-regression: stopped after 2 iterations in fold 0, 1, 2, 3, 4")
 
@@ -200,7 +182,7 @@ def test_rules_review_incomplete_cases_and_search_one_case_of_each_patient(tmp_p
     assert written.filter(pl.col("score").is_null()).height == open_cache(cache).failed.sum()
 
 
-def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path) -> None:
+def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path, tmp_path: Path) -> None:
     settings = RivalSettings(targets=(0.98, 0.8), models=("ce", "conformal-risk-training"), epochs=1)
     steps = []
     study = study_cache(cache, settings, linear=LINEAR, threads=1, advance=lambda: steps.append(1))
@@ -210,20 +192,24 @@ def test_the_steps_of_the_progress_bar_are_counted_right(cache: Path) -> None:
         "conformal-risk-training@0.8",
         "conformal-risk-training@0.98",
     ]
+    assert not study.warnings  # 63 positive fitting cases are enough
+    few = LinearSettings(ridges=(0.1,), draws=2)
+    small = a_cohort(cases=300, positives=60, dim=16, distance=0.5)
+    study = study_cache(write_cohort(tmp_path / "few.zarr", *small), settings, linear=few, threads=1)
     (warning,) = study.warnings
-    assert "@0.98: a fold has only 9 of the 49 positive training-calibration cases" in warning
+    assert "@0.98: a fold has only 42 of the 49 positive fitting cases" in warning
 
 
-def test_the_selection_head_ranks_and_covers(cache: Path) -> None:
-    """Its scores separate the classes out of fold, and about the share that was asked for is selected."""
+def test_selectivenet_ranks_and_selects(cache: Path) -> None:
+    """Its scores separate the classes out of fold; most normal cases are selected as such."""
     settings = RivalSettings(models=("selectivenet",))
     work, rows = prepared(cache), load_rows(open_cache(cache))
-    found = train_models(work, rows, settings, LINEAR, 1, lambda: None)
+    found = train_models(work, rows, settings, replace(LINEAR, coverage=0.7), 1, lambda: None)
     column = found.scores["selectivenet"]
     area = auroc(column, work.labels)
     assert area is not None
     assert area > 0.8
-    assert np.mean(1 - column) > 0.4  # coverage 0.5 is asked for
+    assert np.median(column[work.labels == 0]) < 0.5
     table = found.table(work.cache.manifest)
     assert table.height == rows.images
 

@@ -14,7 +14,7 @@ from tests.heads.cohorts import a_cohort, lose_images, write_cohort
 from trust_cache import certify
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
-from trust_cache.cache.feature_rows import load_rows
+from trust_cache.cache.feature_rows import load_rows, open_rows
 from trust_cache.certificate.points import POINT_KEYS
 from trust_cache.certificate.split import read_split
 from trust_cache.certificate.verify import verify
@@ -190,17 +190,18 @@ def test_evaluation_labels_cannot_reach_the_choice(done: Sweep, cache: Path) -> 
     record = read_record(done.folder)
     assert record is not None
     record = record.looked(show=True)
-    examined = examine(work, PAPER)
-    split, _ = read_split(done.folder / "split.csv", examined)
+    cases = examine(work, PAPER, open_rows)
+    split, _ = read_split(done.folder / "split.csv", cases.cohort)
     files = ScoreFiles(done.folder, work)
 
     def found(chosen: np.ndarray) -> tuple[object, object, object]:
         labels = work.cases.labels.copy()
         labels[chosen] = np.random.default_rng(1).permutation(labels[chosen])
-        result = assess(record, files, split, replace(examined, labels=labels))
+        relabelled = replace(cases, cohort=replace(cases.cohort, labels=labels))
+        result = assess(record, files, split, relabelled)
         return choose_winners(record, result), result.outcomes, result.shown
 
-    as_it_is = assess(record, files, split, examined)
+    as_it_is = assess(record, files, split, cases)
     winners, outcomes, shown = found(split.evaluation)
     assert winners == {target: winner.setting for target, winner in done.winners.items()}
     assert outcomes == as_it_is.outcomes

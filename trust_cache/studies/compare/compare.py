@@ -1,24 +1,42 @@
-"""Compare every configuration of a run with a reference, at the same recall."""
+"""Compare configurations at the same recall: with a reference within a run, and between runs."""
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-
 from trust_cache.base.errors import InputError, did_you_mean
 from trust_cache.base.versions import versions_of
-from trust_cache.certificate.cautions import incomplete_warnings, score_warnings
-from trust_cache.certificate.score_table import COLUMNS, Cohort, Scores, as_scores, build_cohort, read_scores
-from trust_cache.heads.run_folder import RunFolder
+from trust_cache.certificate.cautions import (
+    incomplete_warnings,
+    protocol_warnings,
+    score_warnings,
+    stopped_warnings,
+)
+from trust_cache.certificate.score_table import COLUMNS
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
 from trust_cache.statistics.stratified_draws import count_patients
-from trust_cache.studies.compare.comparison_results import CompareSettings, Comparison, IncompleteCase
+from trust_cache.studies.compare.compared_runs import (
+    ReadRun,
+    Source,
+    check_same_cases,
+    describe_runs,
+    difference_warnings,
+    join_runs,
+    joint_sha256,
+    name_runs,
+    read_run,
+)
+from trust_cache.studies.compare.comparison_results import (
+    ComparedRun,
+    CompareSettings,
+    Comparison,
+    IncompleteCase,
+)
 from trust_cache.studies.compare.contrasts import (
     Trainings,
     find_auroc_contrasts,
     find_contrasts,
+    find_pairs,
     find_splits,
     find_standings,
 )
@@ -28,48 +46,10 @@ _LOG = logging.getLogger(__name__)
 DEFAULT_REFERENCE = "closed-loop"
 
 
-def read_repeats(run: Path, cohort: Cohort, settings: CompareSettings) -> list[tuple[Scores, Cohort]]:
-    """Read the scores of repeat 1, 2, ... of a run folder; none for a file of scores."""
-    repeats = []
-    for folder in RunFolder(run).repeats():
-        scores = read_scores(folder.path, settings.columns)
-        repeat = build_cohort(scores, settings.protocol)
-        _check_same(scores.source, cohort, repeat)
-        _check_complete(scores.source, cohort, repeat)
-        repeats.append((scores, repeat))
-    return repeats
-
-
-def _check_same(source: str, cohort: Cohort, repeat: Cohort) -> None:
-    if repeat.configurations != cohort.configurations:
-        raise InputError(
-            f"{source}: expected the run's own configurations {', '.join(map(str, cohort.configurations))},"
-            f" found {', '.join(map(str, repeat.configurations))}"
-        )
-    if not (
-        repeat.case_ids.equals(cohort.case_ids)
-        and np.array_equal(repeat.labels, cohort.labels)
-        and np.array_equal(repeat.patients, cohort.patients)
-    ):
-        raise InputError(
-            f"{source}: expected the cases and labels of the run itself ({cohort.cases:,} cases,"
-            f" {cohort.positives:,} positive), found others ({repeat.cases:,}, {repeat.positives:,})"
-        )
-
-
-def _check_complete(source: str, cohort: Cohort, repeat: Cohort) -> None:
-    for index, name in enumerate(cohort.configurations):
-        differing = np.flatnonzero(cohort.complete(index) != repeat.complete(index))
-        if differing.size:
-            raise InputError(
-                f"{source}: expected the incomplete cases of the run itself, found case"
-                f" {cohort.case_ids[int(differing[0])]} of {name} to differ ({differing.size} cases in all)"
-            )
-
-
 def compare(
-    source: pl.DataFrame | Path | str,
+    source: Source | list[Source],
     *,
+    names: Sequence[str] | None = None,
     targets: Sequence[float] = (0.98, 0.95),
     reference: str | None = None,
     resamples: int = 2_000,
@@ -85,8 +65,10 @@ def compare(
     positive: str | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Compare every configuration of a run folder, a scores file or a table with the reference.
+    """Compare the configurations of a run folder, a scores file or a table with the reference.
 
+    Of several runs on the same cases, each configuration is also compared between every two runs. `names`
+    are the names of the runs, by default their encoders.
     `margin_points` is the margin of non-inferiority in percentage points of dismissal, `protocol` what a case
     must be to be dismissed. `case`, `label`, `score` and `patient` are names of columns, `positive` is the
     label of cancer where labels are not 0 and 1. `advance` is called after each resplit.
@@ -96,49 +78,67 @@ def compare(
         resplits=resplits, margin_points=float(margin_points), protocol=find_protocol(protocol),
         case=case, label=label, score=score, patient=patient, positive=positive,
     )  # fmt: skip
-    scores = as_scores(source, settings.columns)
-    names = _names(scores)
-    chosen = choose_reference(names, reference, scores.source)
-    cohort = build_cohort(scores, settings.protocol)
-    if not cohort.positives:
-        raise InputError(f"{scores.source}: expected positive cases, found none: recall is not defined")
-    repeats = [] if isinstance(source, pl.DataFrame) else read_repeats(Path(source), cohort, settings)
+    runs = [read_run(item, settings) for item in (source if isinstance(source, list) else [source])]
+    check_same_cases(runs)
+    return _compare_runs(runs, name_runs(runs, names), settings, advance)
+
+
+def _compare_runs(
+    runs: Sequence[ReadRun], named: Sequence[str], settings: CompareSettings, advance: Callable[[], None]
+) -> Comparison:
+    described = describe_runs(runs, named)
+    chosen = choose_reference(_shared(runs, described), settings.reference, runs[0].scores[0].source)
+    trainings = join_runs(runs, named)
+    pairs = find_pairs(trainings.columns, chosen)
+    cohort, kind = trainings.cohort, runs[0].scores[0].kind()
+    repeats = len(trainings.all)
     _LOG.info(
-        "%s: %d configurations, %d cases, %d of them positive, %d repeats",
-        scores.source, len(names), cohort.cases, cohort.positives, 1 + len(repeats),
+        "%s: %d columns, %d cases, %d of them positive, %d trainings",
+        ", ".join(named), len(trainings.columns), cohort.cases, cohort.positives, repeats,
     )  # fmt: skip
-    trainings = Trainings(cohort, tuple(other for _, other in repeats))
     splits, warnings = find_splits(cohort, settings, advance)
+    digests = [joint_sha256([run.scores[number].sha256 for run in runs]) for number in range(repeats)]
     return Comparison(
         settings=settings,
-        kind=scores.kind(),
-        scores_sha256=scores.sha256,
-        repeats=1 + len(repeats),
-        repeats_sha256=tuple(repeat.sha256 for repeat, _ in repeats),
+        kind=kind,
+        runs=described,
+        scores_sha256=digests[0],
+        repeats=repeats,
+        repeats_sha256=tuple(digests[1:]),
         cases=cohort.cases,
         positives=cohort.positives,
         patients=count_patients(cohort.patients),
         reference=chosen,
         standings=find_standings(trainings, splits, settings),
-        contrasts=find_contrasts(trainings, chosen, splits, settings),
-        auroc_contrasts=find_auroc_contrasts(trainings, chosen, settings),
-        incomplete_cases=_incomplete_cases(cohort),
-        warnings=(*scores.warnings, *score_warnings(cohort), *incomplete_warnings(cohort), *warnings),
-        limits=limits(scores.kind(), repeats=1 + len(repeats), patients=cohort.repeated_patients),
+        contrasts=find_contrasts(trainings, pairs, splits, settings),
+        auroc_contrasts=find_auroc_contrasts(trainings, pairs, settings),
+        incomplete_cases=_incomplete_cases(trainings),
+        warnings=(
+            *(text for run in runs for text in run.scores[0].warnings),
+            *(text for run in runs for text in protocol_warnings(run.scores[0], settings.protocol)),
+            *difference_warnings(runs, named),
+            *score_warnings(cohort),
+            *incomplete_warnings(cohort),
+            *stopped_warnings(cohort),
+            *warnings,
+        ),
+        limits=limits(kind, repeats=repeats, runs=len(runs), patients=cohort.repeated_patients),
         versions=versions_of("numpy", "scipy", "polars"),
     )
 
 
-def _incomplete_cases(cohort: Cohort) -> tuple[IncompleteCase, ...]:
-    """List the incomplete cases of every configuration, with their problems."""
+def _incomplete_cases(trainings: Trainings) -> tuple[IncompleteCase, ...]:
+    """List the incomplete cases of every column, with their problems."""
+    cohort = trainings.cohort
     return tuple(
         IncompleteCase(
-            configuration=str(name),
+            run=column.run,
+            configuration=column.configuration,
             case_id=cohort.case_ids[case],
             label=int(cohort.labels[case]),
             reason="; ".join(problems),
         )
-        for name, of_cases in zip(cohort.configurations, cohort.problems, strict=True)
+        for column, of_cases in zip(trainings.columns, cohort.problems, strict=True)
         for case, problems in sorted(of_cases.items())
     )
 
@@ -153,12 +153,17 @@ def choose_reference(names: Sequence[str], wanted: str | None, source: str) -> s
     return wanted
 
 
-def _names(scores: Scores) -> list[str]:
-    found = scores.configurations
-    if len(found) == 1:
-        only = "no such column" if found == [None] else f"only {found[0]}"
+def _shared(read: Sequence[ReadRun], runs: Sequence[ComparedRun]) -> list[str]:
+    """Return the configurations that all runs have; there must be something to compare."""
+    first = runs[0]
+    shared = [name for name in first.configurations if all(name in run.configurations for run in runs)]
+    if len(runs) == 1 and len(shared) == 1:
+        only = "no such column" if read[0].cohorts[0].configurations == (None,) else f"only {shared[0]}"
         raise InputError(
-            f"{scores.source}: expected the scores of two or more configurations in the column"
+            f"{read[0].scores[0].source}: expected the scores of two or more configurations in the column"
             f" configuration, found {only}; there is nothing to compare"
         )
-    return list(map(str, found))
+    if not shared:
+        found = "; ".join(f"{run.name}: {', '.join(run.configurations)}" for run in runs)
+        raise InputError(f"expected a configuration that all runs have, found {found}")
+    return shared

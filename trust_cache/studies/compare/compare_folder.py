@@ -10,13 +10,14 @@ from trust_cache.base.files import write_results
 from trust_cache.base.text_tables import to_markdown
 from trust_cache.figures.comparison_figures import DrawnDifference, comparison_figure
 from trust_cache.figures.figure import Figure, figure_files
-from trust_cache.studies.compare.compare_tables import all_tables
+from trust_cache.studies.compare.compare_tables import all_tables, sides
 from trust_cache.studies.compare.comparison_results import (
     SCHEMA,
     AurocContrast,
     Comparison,
     Contrast,
     IncompleteCase,
+    column_label,
 )
 
 COMPARE = "compare.json"
@@ -27,12 +28,12 @@ CSV_COLUMNS = (
     "p", "p_adjusted", "verdict", "margin", "not_inferior", "incomplete", "incomplete_positives",
     "trainings", "training_lowest", "training_highest", "training_standard_deviation", "training_same_sign",
     "training_chance", "split_q05", "split_q50", "split_q95", "split_opposite_share",
-    "missed_share_reference", "missed_share_other",
+    "missed_share_reference", "missed_share_other", "reference_run", "other_run",
 )  # fmt: skip
 AUROC_COLUMNS = (
     "reference", "other", "cases", "positives", "auroc_reference", "auroc_other", "difference", "low", "high",
     "p", "p_adjusted", "verdict", "trainings", "training_lowest", "training_highest",
-    "training_standard_deviation", "training_same_sign", "training_chance",
+    "training_standard_deviation", "training_same_sign", "training_chance", "reference_run", "other_run",
 )  # fmt: skip
 _INCOMPLETE_COLUMNS = IncompleteCase.__struct_fields__
 
@@ -98,11 +99,14 @@ def sentences(comparison: Comparison) -> tuple[str, ...]:
 
 def draw_comparison(comparison: Comparison) -> Figure:
     """Return the figure of a comparison, for the folder and the report."""
+    within = f"{comparison.reference} minus each other configuration"
+    between = f"each configuration between the runs, first minus second, and {within} within each run"
     return comparison_figure(
         [
             DrawnDifference(
-                reference=item.reference,
-                other=item.other,
+                label=": ".join(sides(item)),
+                reference=column_label(item.reference_run, item.reference),
+                other=column_label(item.other_run, item.other),
                 target=item.target,
                 difference=item.difference,
                 low=item.low,
@@ -114,7 +118,8 @@ def draw_comparison(comparison: Comparison) -> Figure:
                 trainings=() if item.training_noise is None else item.training_noise.differences,
             )
             for item in comparison.contrasts
-        ]
+        ],
+        between if comparison.several else within,
     )
 
 
@@ -125,10 +130,13 @@ def contrast_rows(comparison: Comparison) -> list[dict[str, object]]:
 
 def _row(comparison: Comparison, item: Contrast) -> dict[str, object]:
     standings = [entry for entry in comparison.standings if entry.target == item.target]
-    missed = {entry.configuration: entry.resplits_missed_share for entry in standings}
+    missed = {(entry.run, entry.configuration): entry.resplits_missed_share for entry in standings}
     split = {} if item.split_noise is None else item.split_noise.as_document()
     noise = _training(item) | {f"split_{name}": value for name, value in split.items()}
-    shares = {"missed_share_reference": missed[item.reference], "missed_share_other": missed[item.other]}
+    shares = {
+        "missed_share_reference": missed[item.reference_run, item.reference],
+        "missed_share_other": missed[item.other_run, item.other],
+    }
     row = item.as_document() | noise | shares | {"trainings": comparison.repeats}
     return {name: row.get(name) for name in CSV_COLUMNS}
 

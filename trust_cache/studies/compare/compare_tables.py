@@ -6,6 +6,7 @@ from trust_cache.base.text_tables import NO_NUMBER, Table, percent, whole_percen
 from trust_cache.studies.compare.comparison_results import (
     ALPHA,
     AurocContrast,
+    ComparedPair,
     Comparison,
     Contrast,
     Standing,
@@ -13,26 +14,48 @@ from trust_cache.studies.compare.comparison_results import (
 )
 from trust_cache.studies.compare.verdicts import auroc_gap, p_value, points, trainings_above
 
+_MINUS = "\u2212"
+
+
+def sides(pair: ComparedPair) -> tuple[str, ...]:
+    """Name a pair of columns: `b5 - b2`, `closed-loop`; or `b5`, `closed-loop - ce`; of one run, `ce`."""
+    if pair.reference_run is None:
+        return (pair.other,)
+    if pair.between_runs:
+        return (f"{pair.reference_run} {_MINUS} {pair.other_run}", pair.reference)
+    return (pair.reference_run, f"{pair.reference} {_MINUS} {pair.other}")
+
 
 def all_tables(comparison: Comparison) -> list[Table]:
     """Return the tables of the differences in dismissal, of those in AUROC, and of the configurations."""
     header = (
-        "Configuration", "Recall", "τ", "Dismissed", "Positives dismissed", "Incomplete", "Dismissal",
-        "Over trainings", "Splits that miss the target", "Expected by the Beta-binomial law",
+        *(("Run", "Encoder") if comparison.several else ()), "Configuration", "Recall", "τ", "Dismissed",
+        "Positives dismissed", "Incomplete", "Dismissal", "Over trainings", "Splits that miss the target",
+        "Expected by the Beta-binomial law",
     )  # fmt: skip
-    rows = tuple(map(_standing_row, comparison.standings))
+    encoders = {run.name: (run.name, run.encoder or NO_NUMBER) for run in comparison.runs}
+    rows = tuple((*encoders.get(item.run or "", ()), *_standing_row(item)) for item in comparison.standings)
     title = "Each configuration, threshold and dismissal on all cases"
     return [_contrast_table(comparison), _auroc_table(comparison), Table(title, header, rows)]
 
 
+def _sides_header(comparison: Comparison) -> tuple[str, ...]:
+    return ("Run", "Configuration") if comparison.several else ("Other",)
+
+
 def _contrast_table(comparison: Comparison) -> Table:
     settings = comparison.settings
+    what = (
+        "Between the runs and within each"
+        if comparison.several
+        else f"{comparison.reference} minus each other configuration"
+    )
     title = (
-        f"{comparison.reference} minus each other configuration, in points of dismissal at the same recall:"
+        f"{what}, in points of dismissal at the same recall:"
         f" {comparison.cases:,} cases, {comparison.positives:,} positive"
     )
     header = (
-        "Other", "Recall", "Difference", "95 % interval", "p", "p adjusted", "Verdict",
+        *_sides_header(comparison), "Recall", "Difference", "95 % interval", "p", "p adjusted", "Verdict",
         f"Not inferior at {settings.margin_points:g}", "Incomplete", "Over trainings",
         "Over single splits (5-95 %)",
     )  # fmt: skip
@@ -55,7 +78,7 @@ def _contrast_table(comparison: Comparison) -> Table:
             f"Over single splits: of {settings.resplits} search/evaluation splits, with the share that has"
             " the opposite sign."
         )
-    rows = tuple(_contrast_row(item) for item in comparison.contrasts)
+    rows = tuple((*sides(item), *_contrast_row(item)) for item in comparison.contrasts)
     return Table(title, header, rows, " ".join(parts))
 
 
@@ -67,7 +90,6 @@ def _contrast_row(item: Contrast) -> tuple[str, ...]:
     )
     trainings, splits = item.training_noise, item.split_noise
     return (
-        item.other,
         whole_percent(item.target),
         points(item.difference),
         interval,
@@ -103,17 +125,22 @@ def _trainings_cell(noise: TrainingNoise | None, write: Callable[[float], str]) 
 def _auroc_table(comparison: Comparison) -> Table:
     rows = comparison.auroc_contrasts
     one = ", one of each patient" if comparison.patients < comparison.cases else ""
-    title = f"Case AUROC of {comparison.reference} minus that of each other configuration"
+    title = (
+        "Case AUROCs between the runs and within each, first minus second"
+        if comparison.several
+        else f"Case AUROC of {comparison.reference} minus that of each other configuration"
+    )
     header = (
-        "Other", "Cases", "AUROC", "Other's AUROC", "Difference", "95 % interval", "p", "p adjusted",
-        "Verdict", "Over trainings",
+        *_sides_header(comparison), "Cases", "AUROC", "Other's AUROC", "Difference", "95 % interval", "p",
+        "p adjusted", "Verdict", "Over trainings",
     )  # fmt: skip
     legend = (
         f"Interval and p: DeLong's, paired, on cases complete in both{one}; p adjusted by Holm's method for"
         f" {len(rows)} comparisons. different: adjusted p at most {ALPHA}, and the same sign in every"
         " training."
     )
-    return Table(title, header, tuple(map(_auroc_row, rows)), legend)
+    cells = tuple((*sides(item), *_auroc_row(item)) for item in rows)
+    return Table(title, header, cells, legend)
 
 
 def _auroc_row(item: AurocContrast) -> tuple[str, ...]:
@@ -129,7 +156,7 @@ def _auroc_row(item: AurocContrast) -> tuple[str, ...]:
             NO_NUMBER if item.p_adjusted is None else p_value(item.p_adjusted),
         )
     cell = _trainings_cell(item.training_noise, auroc_gap)
-    return (item.other, f"{item.cases:,}", *numbers, item.verdict, cell)
+    return (f"{item.cases:,}", *numbers, item.verdict, cell)
 
 
 def _standing_row(item: Standing) -> tuple[str, ...]:

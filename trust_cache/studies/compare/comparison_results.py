@@ -64,6 +64,21 @@ class CompareSettings(Document, frozen=True, kw_only=True):
 Verdict = Literal["different", "cannot tell", "not resolvable"]
 
 
+def column_label(run: str | None, configuration: str) -> str:
+    """Name a configuration of a run in a sentence; `run` is None where one run is compared."""
+    return configuration if run is None else f"{configuration} ({run})"
+
+
+class ComparedRun(Document, frozen=True, kw_only=True):
+    """A run of a comparison."""
+
+    name: str
+    encoder: str | None  # by the fingerprint of its cache; None: scores without a record
+    source: str
+    configurations: tuple[str, ...]
+    scores_sha256: str
+
+
 class Standing(Document, frozen=True, kw_only=True):
     """A configuration at a target: threshold and dismissal, both on all cases."""
 
@@ -83,6 +98,12 @@ class Standing(Document, frozen=True, kw_only=True):
     resplits_missed: int  # search/evaluation splits whose evaluation subset misses the target
     resplits_missed_share: float | None
     resplits_missed_expected: float | None  # by the Beta-binomial law, for any scores without ties
+    run: str | None = None  # None where one run is compared
+
+    @property
+    def label(self) -> str:
+        """The configuration, with its run where there are several."""
+        return column_label(self.run, self.configuration)
 
 
 class TrainingNoise(Document, frozen=True, kw_only=True):
@@ -116,13 +137,26 @@ class IncompleteCase(Document, frozen=True, kw_only=True):
     case_id: str
     label: int
     reason: str
+    run: str | None  # None where one run is compared
 
 
-class Contrast(Document, frozen=True, kw_only=True):
-    """The reference against another configuration at a target; differences are reference minus other."""
+class ComparedPair(Document, frozen=True, kw_only=True):
+    """The two sides of a contrast; their runs are None where one run is compared."""
 
     reference: str
     other: str
+    reference_run: str | None
+    other_run: str | None
+
+    @property
+    def between_runs(self) -> bool:
+        """Whether the two are of different runs."""
+        return self.reference_run != self.other_run
+
+
+class Contrast(ComparedPair, frozen=True, kw_only=True):
+    """The reference against another configuration at a target; differences are reference minus other."""
+
     target: float
     dismissal_reference: float
     dismissal_other: float
@@ -142,11 +176,9 @@ class Contrast(Document, frozen=True, kw_only=True):
     sentence: str
 
 
-class AurocContrast(Document, frozen=True, kw_only=True):
+class AurocContrast(ComparedPair, frozen=True, kw_only=True):
     """The case AUROC of the reference against another configuration's, by DeLong's paired test."""
 
-    reference: str
-    other: str
     cases: int  # complete in both configurations, one of each patient
     positives: int
     auroc_reference: float | None  # None, as all that follows: a class has fewer than two cases
@@ -175,7 +207,8 @@ class Comparison(
     """Everything that a comparison found: compare.json, and what `compare --json` prints."""
 
     schema: int = SCHEMA
-    reference: str
+    reference: str  # a configuration of every run
+    runs: tuple[ComparedRun, ...]
     cases: int
     positives: int
     patients: int
@@ -186,8 +219,13 @@ class Comparison(
     incomplete_cases: tuple[IncompleteCase, ...]
     settings: CompareSettings
     kind: str  # external, out-of-fold or unknown
-    scores_sha256: str
-    repeats_sha256: tuple[str, ...]  # of repeats 1, 2, ...
+    scores_sha256: str  # of several runs: the digest of the list of theirs
+    repeats_sha256: tuple[str, ...]  # of repeats 1, 2, ..., in the same way
     warnings: tuple[str, ...]
     limits: tuple[str, ...]
     versions: dict[str, str]
+
+    @property
+    def several(self) -> bool:
+        """Whether several runs are compared."""
+        return len(self.runs) > 1

@@ -1,8 +1,10 @@
-"""Standings of configurations on all cases, and the contrasts of the reference with each other one."""
+"""Standings of columns of scores on all cases, and the contrasts of pairs of them."""
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from trust_cache.studies.compare.comparison_results import (
     SplitNoise,
     Standing,
     TrainingNoise,
+    column_label,
 )
 from trust_cache.studies.compare.paired_tests import (
     DifferenceInterval,
@@ -40,22 +43,49 @@ _LOG = logging.getLogger(__name__)
 TERMS = Terms(rule="recall", delta=0.01, compared=1)  # of the resplits, whose bounds are not used here
 
 
+class Column(NamedTuple):
+    """A configuration of a run; the run is None where one run is compared."""
+
+    run: str | None
+    configuration: str
+
+
 @dataclass(frozen=True)
 class Trainings:
-    """The same cases scored by the run itself and by its repeats."""
+    """The same cases scored by the runs themselves and by their repeats; a cohort has all columns."""
 
+    columns: tuple[Column, ...]
     cohort: Cohort
     repeats: tuple[Cohort, ...] = ()
 
     def pair_up(self, reference: int, other: int) -> "Trainings":
-        """Keep two configurations, the reference first; a case incomplete in either is so in both."""
-        cohorts = (_pair_up(cohort, reference, other) for cohort in (self.cohort, *self.repeats))
-        return Trainings(next(cohorts), tuple(cohorts))
+        """Keep two columns, the reference first; a case incomplete in either is so in both."""
+        cohorts = (_pair_up(cohort, reference, other) for cohort in self.all)
+        return Trainings((self.columns[reference], self.columns[other]), next(cohorts), tuple(cohorts))
 
     @property
     def all(self) -> tuple[Cohort, ...]:
-        """The run itself, then its repeats."""
+        """The runs themselves, then their repeats."""
         return (self.cohort, *self.repeats)
+
+
+def find_pairs(columns: Sequence[Column], reference: str) -> list[tuple[int, int]]:
+    """Return the pairs of columns that are compared, by their numbers.
+
+    Between every two runs each configuration that both have is compared with itself. Within each run the
+    reference is compared with each other configuration. No other pair is: each would make all p-values
+    larger.
+    """
+    runs = list(dict.fromkeys(column.run for column in columns))
+    place = {(run, name): number for number, (run, name) in enumerate(columns)}
+    between = [
+        (place[first, name], place[second, name])
+        for first, second in combinations(runs, 2)
+        for run, name in columns
+        if run == first and (second, name) in place
+    ]
+    within = [(place[run, reference], place[run, name]) for run, name in columns if name != reference]
+    return between + within
 
 
 def _pair_up(cohort: Cohort, reference: int, other: int) -> Cohort:
@@ -67,13 +97,14 @@ def _pair_up(cohort: Cohort, reference: int, other: int) -> Cohort:
         scores=tuple(np.where(incomplete, np.nan, column) for column in columns),
         images=(None, None),
         problems=(),
+        aggregations=(cohort.aggregation(reference), cohort.aggregation(other)),
     )
 
 
 def find_standings(
     trainings: Trainings, splits: Sequence[Resplit], settings: CompareSettings
 ) -> tuple[Standing, ...]:
-    """Return one standing per configuration and target, in their order."""
+    """Return one standing per column and target, in their order."""
     spreads = {(spread.configuration, spread.target): spread for spread in summarise(splits, TERMS)}
     return tuple(
         _standing(trainings, index, target, spreads.get((name, target)))
@@ -90,7 +121,8 @@ def _standing(trainings: Trainings, index: int, target: float, spread: Spread | 
     tau, dismissed, missed = pooled[0]
     expected = None if spread is None else spread.met_share_expected
     return Standing(
-        configuration=str(cohort.configurations[index]),
+        run=trainings.columns[index].run,
+        configuration=trainings.columns[index].configuration,
         target=target,
         tau=tau,
         cases=cohort.cases,
@@ -139,30 +171,26 @@ def find_splits(
 
 
 def find_contrasts(
-    trainings: Trainings, reference: str, splits: Sequence[Resplit], settings: CompareSettings
+    trainings: Trainings,
+    pairs: Sequence[tuple[int, int]],
+    splits: Sequence[Resplit],
+    settings: CompareSettings,
 ) -> tuple[Contrast, ...]:
-    """Return one contrast per other configuration and target, in their order."""
+    """Return one contrast per pair of columns and target, in their order; Holm's method is over all."""
     findings = []
-    for pair in _pairs(trainings, reference):
+    for pair in (trainings.pair_up(*numbers) for numbers in pairs):
         _LOG.info("comparing %s with %s", *pair.cohort.configurations)
         standings = find_standings(pair, (), settings)
-        by_key = {(item.configuration, item.target): item for item in standings}
+        by_target = zip(standings[: len(settings.targets)], standings[len(settings.targets) :], strict=True)
         own = _splits_of(pair.cohort, trainings.cohort, splits, settings)
         p_values, intervals = _test(pair.cohort, settings)
-        for target, p, interval in zip(settings.targets, p_values, intervals, strict=True):
-            two = [by_key[str(name), target] for name in pair.cohort.configurations]
-            findings.append((two[0], two[1], interval, p, own))
+        for two, p, interval in zip(by_target, p_values, intervals, strict=True):
+            findings.append((*two, interval, p, own))
     adjusted = adjust([p for *_, p, _ in findings])
     return tuple(
         _contrast(reference_standing, other, interval, (p, p_adjusted), len(findings), own, settings)
         for (reference_standing, other, interval, p, own), p_adjusted in zip(findings, adjusted, strict=True)
     )
-
-
-def _pairs(trainings: Trainings, reference: str) -> list[Trainings]:
-    names = trainings.cohort.configurations
-    first = names.index(reference)
-    return [trainings.pair_up(first, index) for index in range(len(names)) if index != first]
 
 
 def _splits_of(
@@ -210,6 +238,8 @@ def _contrast(
     return Contrast(
         reference=reference.configuration,
         other=other.configuration,
+        reference_run=reference.run,
+        other_run=other.run,
         target=reference.target,
         dismissal_reference=reference.dismissal,
         dismissal_other=other.dismissal,
@@ -225,9 +255,7 @@ def _contrast(
         incomplete=reference.incomplete,
         incomplete_positives=reference.incomplete_positives,
         training_noise=noise,
-        split_noise=split_noise(
-            splits, reference.configuration, other.configuration, reference.target, difference
-        ),
+        split_noise=split_noise(splits, reference.label, other.label, reference.target, difference),
         sentence=sentence(reference, other, interval, p_values[1], compared, verdict, noise, margin),
     )
 
@@ -264,13 +292,13 @@ def split_noise(
 
 
 def find_auroc_contrasts(
-    trainings: Trainings, reference: str, settings: CompareSettings
+    trainings: Trainings, numbers: Sequence[tuple[int, int]], settings: CompareSettings
 ) -> tuple[AurocContrast, ...]:
-    """Return one contrast of case AUROCs per other configuration, in their order.
+    """Return one contrast of case AUROCs per pair of columns, in their order.
 
     DeLong's test needs independent cases: one of each patient, the same draw as in the certificate's split.
     """
-    pairs = _pairs(trainings, reference)
+    pairs = [trainings.pair_up(*two) for two in numbers]
     drawn = draw_independent(trainings.cohort, settings.seed)
     found = []
     for pair in pairs:
@@ -292,13 +320,16 @@ def _auroc_contrast(
     p_adjusted: float | None,
     compared: int,
 ) -> AurocContrast:
-    reference, other = map(str, pair.cohort.configurations)
+    reference, other = pair.columns
+    names = (column_label(*reference), column_label(*other))
     chosen = drawn & pair.cohort.complete(0)
     noise = None if found is None else training_noise([_auroc_difference(run, drawn) for run in pair.all])
     verdict, reason = judge_auroc(found, p_adjusted, noise)
     return AurocContrast(
-        reference=reference,
-        other=other,
+        reference=reference.configuration,
+        other=other.configuration,
+        reference_run=reference.run,
+        other_run=other.run,
         cases=int(np.count_nonzero(chosen)),
         positives=int(np.count_nonzero(pair.cohort.labels[chosen])),
         auroc_reference=None if found is None else found.first,
@@ -311,7 +342,7 @@ def _auroc_contrast(
         verdict=verdict,
         reason=reason,
         training_noise=noise,
-        sentence=auroc_sentence((reference, other), found, p_adjusted, compared, verdict, noise),
+        sentence=auroc_sentence(names, found, p_adjusted, compared, verdict, noise),
     )
 
 

@@ -28,6 +28,12 @@ _PATIENTS = (
     "Some patients have several cases here. Swaps and resamples take whole patients, and the AUROCs use one"
     " case of each, drawn at random."
 )
+_RUNS = (
+    "Each configuration is compared between the runs, and the reference with the others within each run; no"
+    " other pair is. The p-values are adjusted for all of these comparisons together. A case that is"
+    " incomplete in one run is reviewed in all of them. A difference between runs is one of their caches:"
+    " encoder, weights, input size and precision together."
+)
 
 
 def points(share: float) -> str:
@@ -110,7 +116,7 @@ def _too_few(reference: Standing, other: Standing) -> str:
         )
     return (
         f"{fewest.positives_dismissed} of {fewest.positives} positives are below the threshold of"
-        f" {fewest.configuration}, and an interval needs {RESOLVED_FROM}{needed}"
+        f" {fewest.label}, and an interval needs {RESOLVED_FROM}{needed}"
     )
 
 
@@ -129,8 +135,8 @@ def sentence(
     word = "more" if difference > 0 else "less"
     more = f"{points(abs(difference))} points {word} than" if difference else "as much as"
     start = (
-        f"At {whole_percent(reference.target)} recall {reference.configuration} dismisses {more}"
-        f" {other.configuration} ({percent(reference.dismissal)} against {percent(other.dismissal)}"
+        f"At {whole_percent(reference.target)} recall {reference.label} dismisses {more}"
+        f" {other.label} ({percent(reference.dismissal)} against {percent(other.dismissal)}"
         f" of {reference.cases:,} cases)"
     )
     test = _test_words(p_adjusted, compared)
@@ -232,7 +238,7 @@ def _noise_words(
     )
 
 
-def limits(kind: str, repeats: int, *, patients: bool = False) -> tuple[str, ...]:
+def limits(kind: str, repeats: int, *, runs: int = 1, patients: bool = False) -> tuple[str, ...]:
     """Return what a comparison does not say, for scores of this kind; `patients` have several cases."""
     noise = (
         f"Training noise is seen over {repeats} trainings. It is a spread, not a confidence interval, and"
@@ -243,6 +249,7 @@ def limits(kind: str, repeats: int, *, patients: bool = False) -> tuple[str, ...
     )
     return (
         *((_PATIENTS,) if patients else ()),
+        *((_RUNS,) if runs > 1 else ()),
         "The difference is in the share dismissed at the same recall, with threshold and dismissal on the"
         " same cases. It is not a certificate: `certify` bounds the cancer rate among the dismissed.",
         _KINDS[kind],

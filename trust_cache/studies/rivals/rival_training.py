@@ -17,15 +17,13 @@ from trust_cache.heads.run_folder import FoldResult, FoldScores, scores_table
 from trust_cache.heads.trainer import COMPILED, Trainer
 from trust_cache.heads.training_data import Preparation
 from trust_cache.studies.rivals.rival_models import (
-    Floats,
     LinearSettings,
-    Part,
     conformal_misses,
     fit_conformal_risk,
     fit_logistic_regression,
-    fit_selective_head,
-    normalised_features,
+    fit_selective_net,
 )
+from trust_cache.studies.rivals.rival_parts import Floats, LabelledImages, Part, clean_rows, drawn_rows
 from trust_cache.studies.rivals.rival_rules import CONFORMAL, LOGISTIC, SELECTIVE, RivalSettings
 
 _LOG = logging.getLogger(__name__)
@@ -67,22 +65,22 @@ def train_models(
         fold[work.images(0, number, TEST)] = number
     scores = _paper_heads(work, rows, threads, advance, trainer)
     strengths: dict[str, list[float]] = {}
-    capped = []
+    stopped: dict[str, list[str]] = {}
     # One thread: BLAS splits its sums by the number of threads; the same seed must give the same scores.
     with threadpool_limits(limits=1):
         for number in range(FOLDS if settings.linear_fits else 0):
             _LOG.info("fitting linear models of fold %d", number)
-            if not _fit_linear(work, rows, number, settings, linear, scores, strengths, advance):
-                capped.append(str(number))
+            for name in _fit_linear(work, rows, number, settings, linear, scores, strengths, advance):
+                stopped.setdefault(name, []).append(str(number))
     for name, column in scores.items():
         if not np.all(np.isfinite(column[work.present])):
             raise InputError(f"{name}: training diverged, its scores are not finite")
     warnings = _warnings(work, settings)
-    if capped:
-        warnings.append(
-            f"{LOGISTIC}: stopped after {linear.iterations} iterations in fold {', '.join(capped)}, before it"
-            " converged"
-        )
+    warnings += [
+        f"{name}: stopped after {linear.iterations} iterations in fold {', '.join(folds)}, before it"
+        " converged"
+        for name, folds in stopped.items()
+    ]
     return OutOfFold(scores, fold, strengths, tuple(warnings))
 
 
@@ -115,9 +113,10 @@ def _fit_linear(
     scores: dict[str, Floats],
     strengths: dict[str, list[float]],
     advance: Advance,
-) -> bool:
-    """Fit and score one fold's linear models; return whether the logistic regression converged."""
-    fit, calibrate, test = (part_of(work, rows, fold, part) for part in (FIT, CALIBRATE, TEST))
+) -> list[str]:
+    """Fit and score one fold's linear models; return the names of those that did not converge."""
+    fit = fitting_part(work, rows, fold, linear)
+    calibrate, test = (clean_part(work, rows, fold, part) for part in (CALIBRATE, TEST))
     tested = images_of(work, fold, TEST)
     needed = {LOGISTIC, CONFORMAL} & set(settings.models)
     start = fit_logistic_regression(fit, calibrate, linear) if needed else None
@@ -125,15 +124,15 @@ def _fit_linear(
     if start is not None and LOGISTIC in settings.models:
         fitted[LOGISTIC] = start
     if SELECTIVE in settings.models:
-        fitted[SELECTIVE] = fit_selective_head(fit, calibrate, linear)
+        fitted[SELECTIVE] = fit_selective_net(fit, calibrate, linear)
     if start is not None and CONFORMAL in settings.models:
         for target in settings.targets:
-            fitted[f"{CONFORMAL}@{target!r}"] = fit_conformal_risk(start, fit, calibrate, target, linear)
+            fitted[f"{CONFORMAL}@{target!r}"] = fit_conformal_risk(start, fit, target, linear)
     for name, model in fitted.items():
         scores.setdefault(name, np.full(rows.images, np.nan))[tested] = model.score(test)
         strengths.setdefault(name, []).append(model.strength)
         advance()
-    return start is None or start.converged
+    return [name for name, model in fitted.items() if not model.converged]
 
 
 def images_of(work: Preparation, fold: int, part: int) -> NDArray[np.int64]:
@@ -142,19 +141,31 @@ def images_of(work: Preparation, fold: int, part: int) -> NDArray[np.int64]:
     return images[work.present[images]]
 
 
-def part_of(work: Preparation, rows: FeatureRows, fold: int, part: int) -> Part:
-    """Return a part of a fold as the linear models take it."""
-    images = images_of(work, fold, part)
-    _, case = np.unique(work.cases.of_image[images], return_inverse=True)
-    return Part(normalised_features(rows, images), work.labels[images], case)
+def clean_part(work: Preparation, rows: FeatureRows, fold: int, part: int) -> Part:
+    """Return a part of a fold by its clean views."""
+    return clean_rows(rows, cohort_of(work), images_of(work, fold, part))
+
+
+def fitting_part(work: Preparation, rows: FeatureRows, fold: int, linear: LinearSettings) -> Part:
+    """Return the fitting part as the paper's heads see it."""
+    generator = np.random.default_rng([work.settings.seed, fold, *b"rivals"])
+    images = images_of(work, fold, FIT)
+    return drawn_rows(rows, cohort_of(work), images, linear.draws, linear.dropout, generator)
+
+
+def cohort_of(work: Preparation) -> LabelledImages:
+    """Return the labels and cases of all images, and the share of cancer in a batch."""
+    training = work.settings.training
+    share = training.batch_positives / (training.batch_positives + training.batch_negatives)
+    return LabelledImages(work.labels, work.cases.of_image, share)
 
 
 def _warnings(work: Preparation, settings: RivalSettings) -> list[str]:
     """Warn where conformal risk training has too few positives for its own threshold."""
     if CONFORMAL not in settings.models:
         return []
-    calibrate = (images_of(work, fold, CALIBRATE) for fold in range(FOLDS))
-    positive = (images[work.labels[images] == 1] for images in calibrate)
+    fitting = (images_of(work, fold, FIT) for fold in range(FOLDS))
+    positive = (images[work.labels[images] == 1] for images in fitting)
     found = min(int(np.unique(work.cases.of_image[images]).size) for images in positive)
     warnings = []
     for target in settings.targets:
@@ -162,7 +173,7 @@ def _warnings(work: Preparation, settings: RivalSettings) -> list[str]:
         if allowed.misses is None:
             needed = "" if allowed.needed is None else f" of the {allowed.needed}"
             warnings.append(
-                f"{CONFORMAL}@{target!r}: a fold has only {found}{needed} positive training-calibration cases"
+                f"{CONFORMAL}@{target!r}: a fold has only {found}{needed} positive fitting cases"
                 " that it needs; their lowest score is the threshold in training there"
             )
     return warnings

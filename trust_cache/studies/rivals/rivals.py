@@ -19,6 +19,7 @@ from trust_cache.certificate.cautions import (
     limits,
     protocol_warnings,
     score_warnings,
+    stopped_warnings,
 )
 from trust_cache.certificate.certified_folder import draw_or_read_split
 from trust_cache.certificate.score_table import (
@@ -32,9 +33,9 @@ from trust_cache.certificate.score_table import (
     with_manifest,
 )
 from trust_cache.certificate.split import Split
+from trust_cache.heads.fold_training import gated_manifest
 from trust_cache.heads.head_settings import TrainingSettings, presets
 from trust_cache.heads.training_data import FitSettings, prepare
-from trust_cache.manifest.protocol import PAPER
 from trust_cache.studies.rivals.rival_models import LinearSettings
 from trust_cache.studies.rivals.rival_rules import PAPER_HEADS, RivalOutcome, RivalSettings, find_outcomes
 from trust_cache.studies.rivals.rival_training import train_models
@@ -84,8 +85,9 @@ def study_cache(
     rows = open_rows(opened, threads, low_memory=low_memory)
     found = train_models(work, rows, settings, linear, threads, advance)
     table = found.table(opened.manifest)
-    if settings.protocol != PAPER:
-        table = with_manifest(table, opened.manifest)
+    if settings.protocol.examines_pictures:
+        gated = settings.protocol.feature_tail > 0
+        table = with_manifest(table, gated_manifest(work, rows) if gated else opened.manifest)
     scores = check_scores(table, str(opened.source))
     record = {
         **work.identity.as_document(),
@@ -141,6 +143,7 @@ def _judge(
             *protocol_warnings(scores, settings.protocol),
             *score_warnings(cohort),
             *incomplete_warnings(cohort),
+            *stopped_warnings(cohort),
             *limit_warnings([outcomes[0].point]),
         ),
         limits=limits(scores.kind(), patients=cohort.repeated_patients),

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from trust_cache.base.digests import digests_of
@@ -11,22 +12,26 @@ from trust_cache.base.executor import Cluster
 from trust_cache.base.files import refuse_existing, write_file
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.cache.cache_reader import Cache, open_cache
-from trust_cache.cache.feature_rows import open_rows
-from trust_cache.certificate.cautions import incomplete_warnings, limit_warnings, resolution_warnings
+from trust_cache.cache.feature_rows import FeatureRows, open_rows
+from trust_cache.certificate.cautions import (
+    column_warnings,
+    incomplete_warnings,
+    limit_warnings,
+    resolution_warnings,
+    stopped_warnings,
+)
 from trust_cache.certificate.certification import CertifySettings
 from trust_cache.certificate.certified_folder import list_incomplete
-from trust_cache.certificate.score_table import Cohort
 from trust_cache.certificate.split import Split, draw_split, read_split
-from trust_cache.figures.figure import figure_files
-from trust_cache.figures.sweep_figures import sweep_figure
 from trust_cache.heads.fold_training import lock_beside
 from trust_cache.heads.folds import FOLDS
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
-from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, load_kernels_aside
 from trust_cache.heads.training_data import FitSettings, Preparation, part_warnings, prepare
 from trust_cache.manifest.protocol import PAPER, Protocol, find_protocol
 from trust_cache.statistics.bounds import smallest_sample
 from trust_cache.studies.sweep import sweep_choice, sweep_folder, sweep_training
+from trust_cache.studies.sweep.sweep_choice import ExaminedCases
 from trust_cache.studies.sweep.sweep_folder import ScoreFiles, SweepIdentity, SweepRecord, WinnerRecord
 from trust_cache.studies.sweep.sweep_request import refuse_large
 from trust_cache.studies.sweep.sweep_space import Space, find_axes
@@ -78,20 +83,20 @@ def sweep(
     and `protocol` are those of `certify`. The workers of a cluster must reach the cache by the same name.
     """
     fit = FitSettings({}, TrainingSettings(epochs=epochs), seed, repeats, views)
-    rules = find_protocol(protocol)
+    threads, out, rules = count_threads(threads), Path(out), find_protocol(protocol)
     terms = CertifySettings(tuple(map(float, targets)), delta, seed, limit=limit, protocol=rules)
-    threads, out = count_threads(threads), Path(out)
     _check_place(out, space, resume=resume)
     opened = cache if isinstance(cache, Cache) else open_cache(cache)
     with lock_beside(out):
         earlier = sweep_folder.read_record(out)
-        work, examined, split, record = _prepare(opened, out, fit, terms, earlier)
+        clean = partial(open_rows, threads=threads, low_memory=low_memory, views=1)
+        work, cases, split, record = _prepare(opened, out, fit, terms, earlier, clean)
         if space is not None:
             refuse_large(work, space.count, threads, yes=yes)
             record = record.extended(space.settings(seed))
-        warnings = _warnings(work, record, split, examined)
+        warnings = _warnings(work, record, split, cases)
         files = ScoreFiles(out, work)
-        draws = sweep_folder.draw_files(work.folds, split, list_incomplete(examined))
+        draws = sweep_folder.draw_files(work.folds, split, list_incomplete(cases.cohort))
         for name, content in draws.items():
             write_file(out / name, content)
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
@@ -102,13 +107,20 @@ def sweep(
                 mapped = low_memory
                 sweep_training.train_on_cluster(missing, files, cluster, trainer, on_heads, low_memory=mapped)
             else:
-                rows = open_rows(opened, threads, low_memory=low_memory, on_shard=on_shard)
+                rows = _open(opened, threads, trainer, low_memory=low_memory, on_shard=on_shard)
                 sweep_training.train_missing(missing, files, rows, trainer, threads, on_heads)
             _LOG.info("%d heads, %d of them trained before", missing.report.heads, missing.report.reused)
         record = record.looked(show=show_evaluation)
         # Counted before anything is evaluated: a kill in between cannot hide a look.
         sweep_folder.write_document(out, record.document(sweep_folder.TRAINING))
-        return _finish(out, record, files, split, examined, warnings, missing.report, draws)
+        return _finish(out, record, files, split, cases, warnings, missing.report, draws)
+
+
+def _open(
+    cache: Cache, threads: int, trainer: Trainer, *, low_memory: bool, on_shard: Callable[[int, int], None]
+) -> FeatureRows:
+    load_kernels_aside(trainer)
+    return open_rows(cache, threads, low_memory=low_memory, on_shard=on_shard)
 
 
 def _check_place(out: Path, space: Space | None, *, resume: bool) -> None:
@@ -120,16 +132,22 @@ def _check_place(out: Path, space: Space | None, *, resume: bool) -> None:
 
 
 def _prepare(
-    cache: Cache, out: Path, fit: FitSettings, terms: CertifySettings, earlier: SweepRecord | None
-) -> tuple[Preparation, Cohort, Split, SweepRecord]:
+    cache: Cache,
+    out: Path,
+    fit: FitSettings,
+    terms: CertifySettings,
+    earlier: SweepRecord | None,
+    open_clean: Callable[[Cache], FeatureRows],
+) -> tuple[Preparation, ExaminedCases, Split, SweepRecord]:
     """Draw folds and split for a new record, or take those of the folder, whose sweep must be the same."""
     work = prepare(cache, fit, None)
-    examined = sweep_choice.examine(work, terms.protocol)
-    if earlier is None:
-        split = draw_split(examined, fit.seed)
-    else:
+    if earlier is not None:
         work = sweep_folder.read_draws(out, work, earlier.identity)
-        split, _ = read_split(out / sweep_folder.SPLIT, examined, fit.seed)
+    cases = sweep_choice.examine(work, terms.protocol, open_clean)
+    if earlier is None:
+        split = draw_split(cases.cohort, fit.seed)
+    else:
+        split, _ = read_split(out / sweep_folder.SPLIT, cases.cohort, fit.seed)
         split = replace(split, given=False)  # it was drawn at the first start
     kept = (
         "repeats", "views", "training", "fingerprint", "images", "dim", "manifest_sha256",
@@ -148,13 +166,16 @@ def _prepare(
     )
     if earlier is not None:
         sweep_folder.require_same(out, earlier.identity, identity)
-    return work, examined, split, earlier or SweepRecord(identity)
+    return work, cases, split, earlier or SweepRecord(identity)
 
 
-def _warnings(work: Preparation, record: SweepRecord, split: Split, examined: Cohort) -> tuple[str, ...]:
+def _warnings(work: Preparation, record: SweepRecord, split: Split, cases: ExaminedCases) -> tuple[str, ...]:
+    examined = cases.cohort
     found = int(examined.labels[split.search & examined.complete(0)].sum())
     few = resolution_warnings(record.identity.targets, found) if found else []
-    return (*work.warnings, *_loop_warnings(work, record), *few, *incomplete_warnings(examined))
+    stopped = (*incomplete_warnings(examined), *stopped_warnings(examined))
+    unknown = column_warnings(cases.manifest.columns, record.identity.protocol)
+    return (*work.warnings, *_loop_warnings(work, record), *few, *stopped, *unknown)
 
 
 def _loop_warnings(work: Preparation, record: SweepRecord) -> list[str]:
@@ -178,17 +199,17 @@ def _finish(
     record: SweepRecord,
     files: ScoreFiles,
     split: Split,
-    examined: Cohort,
+    cases: ExaminedCases,
     warnings: tuple[str, ...],
     report: HeadsReport,
     draws: Mapping[str, bytes],
 ) -> Sweep:
     """Choose and certify the winners and write all files; sweep.json, which says finished, last."""
-    found = sweep_choice.assess(record, files, split, examined)
+    found = sweep_choice.assess(record, files, split, cases)
     winners: dict[float, WinnerRecord] = {}
     certified: dict[str, bytes] = {}
     for target, name in sweep_choice.choose_winners(record, found).items():
-        winners[target], made = sweep_choice.certify_winner(record, found, files, split, target, name)
+        winners[target], made = sweep_choice.certify_winner(record, found, files, split, cases, target, name)
         certified |= made
     points = [winner.point for winner in winners.values()]
     warnings = (
@@ -256,5 +277,9 @@ def _render(
     if winners:
         files[sweep_folder.CONFIGURATIONS] = sweep_choice.winners_toml(winners)
     frames = sweep_folder.results_frame(rows), sweep_folder.folds_frame(by_fold)
+    # Charts take a fifth of a second to import: every command of stage two would wait for it.
+    from trust_cache.figures.figure import figure_files  # noqa: PLC0415
+    from trust_cache.figures.sweep_figures import sweep_figure  # noqa: PLC0415
+
     figure = sweep_figure(find_axes(record.settings), *frames)
     return files | ({} if figure is None else figure_files(figure, f"{sweep_folder.FIGURES}/dismissal"))

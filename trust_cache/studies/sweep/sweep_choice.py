@@ -1,7 +1,8 @@
 """Choose the settings of a sweep on the search subset and certify each winner once on evaluation."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from trust_cache.base.documents import json_bytes
 from trust_cache.base.errors import InputError
 from trust_cache.base.versions import versions_of
+from trust_cache.cache.cache_reader import Cache
+from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.certificate.certified_folder import bind_point, read_certificate
 from trust_cache.certificate.points import (
     POINT_KEYS,
@@ -34,11 +37,12 @@ from trust_cache.certificate.score_table import (
 )
 from trust_cache.certificate.split import Split
 from trust_cache.certificate.verify import verify
+from trust_cache.heads.fold_training import gated_manifest
 from trust_cache.heads.folds import FOLDS, TEST
 from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.heads.run_folder import FoldScores, scores_table
 from trust_cache.heads.training_data import Preparation
-from trust_cache.manifest.protocol import PAPER, Protocol
+from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.auroc import auroc
 from trust_cache.studies.sweep.sweep_folder import (
     NAME,
@@ -57,13 +61,34 @@ REPEAT = 0  # the one whose scores are certified; the others show the noise of t
 Key = tuple[str, int, float]  # setting, repeat, target
 
 
+@dataclass(frozen=True)
+class ExaminedCases:
+    """The cases as the protocol sees them, without scores; the split is drawn from these.
+
+    The feature gate is that of the first repeat's folds: a case that it stops is incomplete in all repeats.
+    """
+
+    manifest: pl.DataFrame  # with all that the protocol asks for
+    cohort: Cohort
+
+
+def examine(
+    work: Preparation, protocol: Protocol, open_clean: Callable[[Cache], FeatureRows]
+) -> ExaminedCases:
+    """Apply the protocol to the cases; the features are opened only for the feature gate."""
+    gated = protocol.feature_tail > 0
+    manifest = gated_manifest(work, open_clean(work.cache), REPEAT) if gated else work.cache.manifest
+    return ExaminedCases(manifest, examined_cohort(manifest, work.cache.done, protocol))
+
+
 def bank_cohort(
-    files: ScoreFiles, bank: Bank, repeat: int, examined: Cohort
+    files: ScoreFiles, bank: Bank, repeat: int, cases: ExaminedCases
 ) -> tuple[Cohort, dict[str, int]]:
     """Put the folds' scores together; also return the first fold where a setting's are not finite.
 
-    A case that is incomplete in `examined` is incomplete for every setting.
+    A case that is incomplete in the examined `cases` is incomplete for every setting.
     """
+    examined = cases.cohort
     work, names = files.work, [name_setting(item) for item in bank.settings]
     scores = np.full((len(names), work.labels.size), np.nan)
     diverged: dict[str, int] = {}
@@ -77,14 +102,14 @@ def bank_cohort(
     one_each = work.labels.size == work.cases.labels.size
     images = [None if one_each else Images(work.cases.of_image, work.labels, row) for row in scores]
     cohort = replace(
-        examined, configurations=tuple(names), scores=tuple(by_case), images=tuple(images), problems=()
+        examined,
+        configurations=tuple(names),
+        scores=tuple(by_case),
+        images=tuple(images),
+        problems=(),
+        aggregations=(),
     )
     return cohort, diverged
-
-
-def examine(work: Preparation, protocol: Protocol) -> Cohort:
-    """Return the cases as the protocol sees them; the split is drawn from these, without scores."""
-    return examined_cohort(work.cache.manifest, work.cache.done, protocol)
 
 
 @dataclass(frozen=True)
@@ -153,11 +178,11 @@ class Assessment:
     diverged: dict[tuple[str, int], int] = field(default_factory=dict)  # (setting, repeat) -> fold
 
 
-def assess(record: SweepRecord, files: ScoreFiles, split: Split, examined: Cohort) -> Assessment:
+def assess(record: SweepRecord, files: ScoreFiles, split: Split, cases: ExaminedCases) -> Assessment:
     """Assess every setting in every repeat; the scores of one bank are in memory at a time."""
     found = Assessment()
     for bank, repeat in itertools.product(record.banks, range(files.work.settings.repeats)):
-        cohort, diverged = bank_cohort(files, bank, repeat, examined)
+        cohort, diverged = bank_cohort(files, bank, repeat, cases)
         found.diverged.update({(name, repeat): fold for name, fold in diverged.items()})
         _assess_bank(found, cohort, repeat, record, files, split)
     return found
@@ -199,7 +224,13 @@ def _assess_bank(
 
 
 def certify_winner(
-    record: SweepRecord, found: Assessment, files: ScoreFiles, split: Split, target: float, name: str
+    record: SweepRecord,
+    found: Assessment,
+    files: ScoreFiles,
+    split: Split,
+    cases: ExaminedCases,
+    target: float,
+    name: str,
 ) -> tuple[WinnerRecord, dict[str, bytes]]:
     """Certify the winner for one target; also return its files: certificate, and the scores behind it."""
     bank, head, settings = next(
@@ -211,8 +242,8 @@ def certify_winner(
     folds = [FoldScores(part.images, part.scores[[head]]) for part in files.read(bank, REPEAT)]
     table = scores_table(folds, files.work.cache.manifest, [name], [str(fold) for fold in range(FOLDS)])
     identity = record.identity
-    if identity.protocol != PAPER:
-        table = with_manifest(table, files.work.cache.manifest)
+    if identity.protocol.examines_pictures:
+        table = with_manifest(table, cases.manifest)
     scores = check_scores(table, "the winner's scores")
     cohort = build_cohort(scores, identity.protocol)
     terms = terms_of(record)
@@ -270,7 +301,7 @@ def winners_toml(winners: Mapping[float, WinnerRecord]) -> bytes:
         lines.append(f'["winner@{target!r}"]')
         for name, value in winner.values.as_document().items():
             if value is not None:
-                lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+                lines.append(f"{name} = {json.dumps(value)}")  # JSON writes texts, numbers and truth as TOML
         lines.append("")
     return "\n".join(lines).encode()
 

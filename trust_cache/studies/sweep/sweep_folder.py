@@ -427,8 +427,8 @@ class ScoreFiles:
         return {path.relative_to(self.folder.parent).as_posix(): file_sha256(path) for path in files}
 
     def clean(self) -> None:
-        """Remove files that a kill left half written."""
-        for path in self.folder.rglob(f"*{PARTIAL}"):
+        """Remove files that a kill left half written, here and in the sweep folder around."""
+        for path in self.folder.parent.rglob(f"*{PARTIAL}"):
             path.unlink()
 
     def _read(self, bank: Bank, repeat: int, fold: int) -> FoldScores:

@@ -13,9 +13,10 @@ from trust_cache.base.documents import Document, typed
 from trust_cache.base.errors import InputError
 from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.heads.draws import Draws
+from trust_cache.heads.fold_training import train_fold
 from trust_cache.heads.folds import FIT, FOLDS
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, read_toml
-from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer, train_fold
+from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, Trainer
 from trust_cache.heads.training_data import Preparation
 from trust_cache.studies.sweep.sweep_space import BANK, Axis, Space, choose_base, make_axis, parse_axis
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from trust_cache.base.errors import InputError
 from trust_cache.heads.head_settings import SETTING_NAMES, HeadSettings, choose_configurations, head_settings
+from trust_cache.manifest.cases import MAXIMUM
 from trust_cache.statistics.stratified_draws import random_keys
 
 MOST_VALUES = 10_000  # of one axis
@@ -184,7 +185,12 @@ def choose_base(words: str) -> HeadSettings:
     found = choose_configurations([words])
     if len(found) != 1:
         raise InputError(f"base: expected one configuration, found {', '.join(found)}")
-    return next(iter(found.values()))
+    (base,) = found.values()
+    if base.tuned or base.aggregation != MAXIMUM:
+        raise InputError(
+            f"base: expected a configuration of losses with the maximum over images, found {words}"
+        )
+    return base
 
 
 # Heads trained side by side. A constant, as scores are kept by bank: if it depended on memory or threads,
@@ -208,7 +214,8 @@ class Bank:
 @cache
 def name_setting(settings: HeadSettings) -> str:
     """Return a name that depends on the values alone; it begins with a letter, so it is never a number."""
-    return "s" + _digest(list(settings.as_document().items()))
+    values = settings.as_document()
+    return "s" + _digest([(name, values[name]) for name in SETTING_NAMES])
 
 
 def in_order(settings: Iterable[HeadSettings]) -> tuple[HeadSettings, ...]:

@@ -16,11 +16,11 @@ from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.feature_rows import FeatureRows, open_rows
 from trust_cache.heads.bank import score_rows
 from trust_cache.heads.draws import Draws
-from trust_cache.heads.fold_training import FoldEpoch, train_folds
+from trust_cache.heads.fold_training import FoldEpoch, train_fold, train_folds
 from trust_cache.heads.folds import CALIBRATE, FIT, FOLDS, TEST
 from trust_cache.heads.head_settings import TrainingSettings
 from trust_cache.heads.run_folder import FoldResult, labels_sha256
-from trust_cache.heads.trainer import FoldImages, FoldJob, Trainer, train_fold
+from trust_cache.heads.trainer import FoldImages, FoldJob, Trainer
 from trust_cache.heads.training_data import Preparation
 from trust_cache.studies.sweep.sweep_folder import ScoreFiles
 from trust_cache.studies.sweep.sweep_space import Bank

@@ -1,0 +1,1 @@
+"""The paper in one command: its published numbers, and ours beside them."""
