@@ -17,5 +17,5 @@ def read_headers_here(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     def read(function: Callable[[Any], Any], items: Sequence[Any]) -> list[ItemOutcome[Any, Any]]:
         return [ItemOutcome(item, function(item), None) for item in items]
 
-    for module in ("incoming_cases", "folder_scan"):
-        monkeypatch.setattr(f"trust_cache.clinic.{module}.map_limited", read)
+    for module in ("header_files", "folder_scan"):
+        monkeypatch.setattr(f"trust_cache.images.folders.{module}.map_limited", read)

@@ -71,7 +71,7 @@ def a_certificate(tau: float | None = TAU, **changes: Any) -> Certificate:
 def open_gate(dim: int) -> FeatureGate:
     """A feature gate that lets every image pass."""
     zeros, ones = np.zeros(dim, dtype=np.float32), np.ones(dim, dtype=np.float32)
-    return FeatureGate(zeros, ones, np.eye(1, dim, dtype=np.float32), ones[:1], 1.0, 1e9, 1.0)
+    return FeatureGate(zeros, ones, np.eye(1, dim, dtype=np.float32), ones[:1], 1.0, 1e9, 1.0, 0.0)
 
 
 def a_training_set(dim: int) -> TrainedOn:
@@ -88,20 +88,22 @@ def a_model(
     fingerprint: Fingerprint = FINGERPRINT,
     trained_on: TrainedOn | None = None,
     gate: FeatureGate | None = None,
+    protocol: Protocol = SCREENING,
     **certificate: Any,
 ) -> Model:
     return Model(
         configuration="closed-loop",
+        aggregation="maximum",
         origin="external",
         fingerprint=fingerprint,
         head=head or a_head(),
         threshold=ModelThreshold(tau, 0.98, "certificate"),
-        protocol=SCREENING,
+        protocol=protocol,
         reference=np.linspace(0.01, 0.99, 99),
         trained_on=trained_on or a_training_set(6 if head is None else head.dim),
         gate=gate or open_gate(6 if head is None else head.dim),
         made_from={"run": "run", "seed": 0},
-        certificate=a_certificate(tau=tau, **certificate) if certified else None,
+        certificate=a_certificate(tau=tau, protocol=protocol, **certificate) if certified else None,
     )
 
 

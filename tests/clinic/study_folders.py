@@ -121,6 +121,10 @@ def unreadable_folder(place: Path, case: int) -> None:
     put(place / UNREADABLE, case, "R-XCCL")
 
 
+def unreadable_file(place: Path, _case: int) -> None:
+    (place / "more.dcm").symlink_to("/proc/self/mem")  # whatever reads it gets an error, root too
+
+
 def further(where: str) -> Study:
     """One more image, of a projection that is not expected."""
     return lambda place, case: put(place, case, "R-XCCL", where)
@@ -207,9 +211,15 @@ DISMISSED: dict[str, Study] = {
     "Laterality alone": with_header(ImageLaterality=None, Laterality="R"),
     "small letters": with_header(ViewPosition="cc"),
     "body part": with_all(BodyPartExamined="BREAST", AnatomicRegionSequence=codes(code("76752008"))),
+    "body part with its side": with_header(
+        BodyPartExamined="R BREAST", AnatomicRegionSequence=codes(code("73056007"))
+    ),
     "presentation intent": with_all(PresentationIntentType="FOR PRESENTATION"),
     "orientation": with_header("R-MLO", PatientOrientation=["P", "FL"]),
     "contact magnification": with_header(EstimatedRadiographicMagnificationFactor="1.07"),
+    "plain descriptions": with_header(
+        SeriesDescription="R CC VIEW, tomosynthesis combo", DerivationDescription="BREASTS VIEW"
+    ),
     "text": text_file("README", b"These are images.\n"),
     "table": text_file("list.csv", b"a,b\n1,2\n"),
     "file manager": text_file(".DS_Store", b"\0\1"),
@@ -234,6 +244,18 @@ REVIEWED: dict[str, tuple[Study, str]] = {
     "raw alone": (only_raw(["R-CC"]), "presentation-intent: the image is FOR PROCESSING"),
     "all raw": (only_raw(PROJECTIONS), "presentation-intent"),
     "more raw than shown": (lambda place, case: raw_copies(place, case, ["R-CC"], 2), "presentation-intent"),
+    "raw copy of another exposure": (
+        lambda place, case: put(
+            place,
+            case,
+            "R-CC",
+            "raw.dcm",
+            "raw",
+            SOPClassUID=PROCESSING,
+            EstimatedRadiographicMagnificationFactor="1.8",
+        ),
+        "presentation-intent",
+    ),
     "raw intent": (with_header(PresentationIntentType="FOR PROCESSING"), "presentation-intent"),
     "other intent": (with_header(PresentationIntentType="SOMETHING"), "another intent"),
     "ultrasound": (
@@ -266,6 +288,18 @@ REVIEWED: dict[str, tuple[Study, str]] = {
         with_header(ImageType=["DERIVED", "PRIMARY", "GENERATED_2D"]),
         "computed from tomosynthesis",
     ),
+    **{
+        f"named {text}": (with_header(**{element: text}), f"computed from tomosynthesis ({element})")
+        for element, text in (
+            ("SeriesDescription", "R CC C-View"),
+            ("SeriesDescription", "RCC Intelligent 2D"),
+            ("SeriesDescription", "R CC V-Preview"),
+            ("SeriesDescription", "Insight 2D RCC"),
+            ("AcquisitionDeviceProcessingDescription", "S-View RCC"),
+            ("SeriesDescription", "RCC_synthesized"),
+            ("DerivationDescription", "Synthetic mammogram"),
+        )
+    },
     "frames": (with_header(NumberOfFrames=2), "multi-frame"),
     "knee": (with_header(BodyPartExamined="KNEE"), "body-part: expected the breast"),
     "another region": (with_header(AnatomicRegionSequence=codes(code("72696002"))), "body-part"),
@@ -281,8 +315,19 @@ REVIEWED: dict[str, tuple[Study, str]] = {
         with_header(AcquisitionDeviceProcessingDescription="RMLO"),
         "different projections",
     ),
-    "sides that differ": (with_header(Laterality="L"), "unknown projection ?-CC"),
-    "both sides": (with_header(ImageLaterality="B"), "unknown projection ?-CC"),
+    "sides that differ": (
+        with_header(Laterality="L"),
+        "laterality: elements of the header name different sides",
+    ),
+    "both sides": (with_header(ImageLaterality="B"), "laterality: expected L or R in the header"),
+    "no side and another view": (
+        with_header(ImageLaterality=None, ViewCodeSequence=codes(code("399368009"))),
+        "projection: elements of the header name different projections",
+    ),
+    "no side and magnified": (
+        with_header(ImageLaterality=None, EstimatedRadiographicMagnificationFactor="1.8"),
+        "view-modifier: the image is a modified view: magnification",
+    ),
     "no side": (with_header(ImageLaterality=None), "Name side and projection in a manifest (--manifest)"),
     "no view": (with_header(ViewPosition=None), "unknown projection R-?"),
     "unknown view": (with_header(ViewPosition="SENTINEL"), "a projection that is not known"),
@@ -311,6 +356,14 @@ REVIEWED: dict[str, tuple[Study, str]] = {
     "chest wall black": (altered("chest wall third black"), "constant-band"),
     "padding over tissue": (altered("padding over the brightest"), "padding: padding blacks out"),
     "mirrored": (altered("mirrored"), "breast-side"),
+    "inverted interpretation": (altered("inverted interpretation"), "mask: the border is inside the tissue"),
+    "negative slope": (altered("negative slope"), "mask: the border is inside the tissue"),
+    "two grey levels": (altered("window width 1"), "grey-levels: the breast has 0.0 effective grey levels"),
+    "one grey level": (altered("window width 1e9"), "mask: "),
+    "swapped bytes": (altered("swapped bytes"), "mask: "),
+    "one byte lost": (altered("one byte lost"), "row-shift"),
+    "last half zero": (altered("last half zero"), "constant-band: a constant band of 50%"),
+    "unreadable file": (unreadable_file, "unassignable entry"),
 }
 
 

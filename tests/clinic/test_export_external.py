@@ -24,6 +24,7 @@ from trust_cache.clinic.export_model import export_model
 from trust_cache.clinic.model_folder import read_model
 from trust_cache.clinic.monitoring.monitor import monitor
 from trust_cache.clinic.triage import TriageSettings, triage
+from trust_cache.heads.head_settings import HeadSettings
 from trust_cache.studies.external import evaluate_externally
 
 TERMS = CertifySettings((0.98, 0.9, 0.7, 0.5, 0.3), by=("none",), protocol=LEFT_CC, limit=0.9)
@@ -201,3 +202,21 @@ def test_caches_that_are_others(copy: Path, external: Path) -> None:
 def test_a_model_is_read_where_it_was_written(external: Path, tmp_path: Path) -> None:
     made = export_model(external, tmp_path / "model", configuration="ce", target=0.5)
     assert read_model(tmp_path / "model").sha256 == made.stored.sha256
+
+
+def test_the_aggregation_of_the_run_becomes_that_of_the_model(tmp_path: Path) -> None:
+    source, target = (
+        write_cohort(tmp_path / name, *half)
+        for name, half in zip(("source.zarr", "target.zarr"), two_halves(), strict=True)
+    )
+    heads = {"two": HeadSettings(tuned=True, aggregation="top-two")}
+    evaluate_externally(source, target, tmp_path / "run", configurations=heads, threads=1, terms=TERMS)
+    found = json.loads((tmp_path / "run" / "certified" / "points.json").read_text())["points"]
+    at = next(point["target"] for point in found if point["status"] == "certified")
+    model = export_model(tmp_path / "run", tmp_path / "model", configuration="two", target=at).stored.model
+    assert model.certificate is not None
+    assert (model.aggregation, model.certificate.aggregation) == ("top-two", "top-two")
+    cohort = certify(tmp_path / "run", **vars(TERMS) | {"by": ()}).cohort
+    split = pl.read_csv(tmp_path / "run" / "certified" / "split.csv")
+    evaluated = (split.sort("case_id")["part"] == "evaluation").to_numpy() & cohort.complete(0)
+    assert np.array_equal(model.reference, np.sort(cohort.scores[0][evaluated]))

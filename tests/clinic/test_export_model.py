@@ -114,7 +114,7 @@ def seed_of_a_split(place: Path, target: float, *, met: bool) -> int:
     model, cache = read_model(place / "model").model, open_cache(place / "new.zarr")
     rows = load_rows(cache)
     scored, tails = (
-        score_cache(cache, rows, model.head),
+        score_cache(cache, rows, model.head, model.aggregation),
         gate_tails(model.gate, rows, np.arange(cache.images)),
     )
     scores = check_scores(scores_table(cache, scored, model.configuration, tails))

@@ -12,7 +12,7 @@ from pydicom.filewriter import write_file_meta_info
 from pydicom.uid import ImplicitVRLittleEndian
 
 from tests.clinic.dicom_files import content
-from trust_cache.clinic.incoming_cases import scan_folder
+from trust_cache.images.folders.folder_cases import scan_folder
 from trust_cache.manifest.cases import case_problems
 from trust_cache.manifest.protocol import SCREENING
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.clinic.dicom_files import PROJECTIONS, content, tags_of, write_case
 from trust_cache.base.errors import InputError
-from trust_cache.clinic.incoming_cases import IncomingCase, read_case_list, scan_folder
+from trust_cache.clinic.incoming_cases import read_case_list
+from trust_cache.images.folders.folder_cases import IncomingCase, scan_folder
 from trust_cache.manifest.cases import case_problems
 from trust_cache.manifest.protocol import SCREENING
 from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS
@@ -180,6 +181,11 @@ def test_folders_without_dicom_files(tmp_path: Path) -> None:
         scan_folder(tmp_path)
     with pytest.raises(InputError, match="found neither"):
         scan_folder(tmp_path / "none")
+    (tmp_path / "notes.txt").write_text("a text")
+    with pytest.raises(InputError, match=r"found none; the folder has 1 entry: ignored: 1 other file$"):
+        scan_folder(tmp_path)
+    with pytest.raises(InputError, match="found another file; give the folder that it is in"):
+        scan_folder(tmp_path / "notes.txt")
 
 
 def test_a_manifest_of_new_cases(tmp_path: Path) -> None:

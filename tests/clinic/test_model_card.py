@@ -43,7 +43,12 @@ def test_every_number_in_the_card_is_found_in_the_certificate() -> None:
             continue
         allowed |= {f"{value:,}", f"{value:.4f}", percent(value), f"{100 * value:.6g}%"}
     allowed |= {f"{100 - 100 * certificate.delta:.6g}%"}  # the confidence
+    made = model.fingerprint
     text = render_card(model).replace("2027-12-31", "")
+    for name in (made.encoder, made.weights_sha256, made.recipe):
+        assert name in text
+        text = text.replace(name, "")
+    text = text.replace("SHA-256", "")
     found = re.findall(r"\d[\d,.]*%?", text)
     assert len(found) > 12
     for number in found:

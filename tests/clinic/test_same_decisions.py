@@ -15,12 +15,13 @@ from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extract import extract
 from trust_cache.cache.feature_rows import load_rows
 from trust_cache.certificate.certify import certify
-from trust_cache.certificate.score_table import check_scores
+from trust_cache.certificate.score_table import Cohort, build_cohort, check_scores
 from trust_cache.clinic.certify_model import scores_table
 from trust_cache.clinic.model_scoring import score_cache
-from trust_cache.clinic.triage import TriageSettings, triage
+from trust_cache.clinic.triage import Triage, TriageSettings, triage
 from trust_cache.heads.fold_training import gate_tails
 from trust_cache.images.preprocess import preprocess
+from trust_cache.manifest.cases import ABOVE_IMAGES, AGGREGATIONS
 from trust_cache.manifest.protocol import SCREENING
 from trust_cache.statistics.feature_gate import fit_gate
 from trust_cache.synthetic.phantom import PhantomSettings, draw_phantom
@@ -109,7 +110,7 @@ def test_certify_and_triage_dismiss_the_same_cases(tmp_path: Path) -> None:
     extract(tmp_path / "png" / "manifest.csv", tmp_path / "cache.zarr", SETTINGS)
     cache = open_cache(tmp_path / "cache.zarr")
     rows = load_rows(cache)
-    scored = score_cache(cache, rows, tiny_head())
+    scored = score_cache(cache, rows, tiny_head(), "maximum")
     whole = np.flatnonzero([name[:4] not in ways for name in cache.manifest["image_id"]])
     gate = fit_gate(rows.gather_clean(whole[::2]), rows.gather_clean(whole[1::2]))
     tails = gate_tails(gate, rows, np.arange(cache.images))
@@ -137,5 +138,30 @@ def test_certify_and_triage_dismiss_the_same_cases(tmp_path: Path) -> None:
     assert 0 < len(by_triage) < CASES / 2
     # The same cases are complete, with the same scores: the same are dismissed at any threshold.
     assert [row.case_id for row in listed.rows] == cohort.case_ids.to_list()
-    complete = [row.score if row.complete else None for row in listed.rows]
-    assert complete == [None if np.isnan(score) else score for score in cohort.scores[0].tolist()]
+    assert scores_of(listed) == known(cohort)
+    assert all((row.image_id is None) == (row.score is None) for row in listed.rows)
+    # So it is with every aggregation; fewer cases will do.
+    few = [name for name in cohort.case_ids.to_list()[21:45] if ways.get(name) != "picture of another case"]
+    pl.read_csv(tmp_path / "manifest.csv", infer_schema=False).filter(pl.col("case_id").is_in(few)).write_csv(
+        tmp_path / "few.csv"
+    )
+    for aggregation in AGGREGATIONS[1:]:
+        other = build_cohort(scores.aggregated_as({"closed-loop": aggregation}), STRICT)
+        certificate = structs.replace(certificate, aggregation=aggregation)
+        changed = replace(made, aggregation=aggregation, certificate=certificate)
+        model = place_model(tmp_path / aggregation, changed)
+        listed = triage(tmp_path / "few.csv", model, tmp_path / f"{aggregation}.csv", TriageSettings())
+        assert scores_of(listed) == [known(other)[int(name)] for name in few]
+        assert known(other) != known(cohort)
+        named = aggregation in ABOVE_IMAGES
+        assert all((row.image_id is not None) == (named and row.score is not None) for row in listed.rows)
+
+
+def scores_of(listed: Triage) -> list[float | None]:
+    """The scores of complete cases in a worklist."""
+    return [row.score if row.complete else None for row in listed.rows]
+
+
+def known(cohort: Cohort) -> list[float | None]:
+    """The scores of complete cases in a cohort."""
+    return [None if np.isnan(score) else score for score in cohort.scores[0].tolist()]

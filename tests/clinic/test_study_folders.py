@@ -1,11 +1,16 @@
 """Every entry of a folder is an image, known to be harmless, or a reason; no header is taken on trust."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from msgspec.structs import replace
+from pydicom import dcmread
+from pydicom.uid import SecondaryCaptureImageStorage
 
 from tests.clinic.dicom_files import PROJECTIONS, write_case
 from tests.clinic.study_folders import DISMISSED, REVIEWED, UNREADABLE, put, write_studies
@@ -13,6 +18,9 @@ from tests.clinic.triage_material import place_model, scores_by_extract, tiny_he
 from trust_cache.cache.extract.view_features import torch_threads
 from trust_cache.clinic.triage import Triage, TriageSettings, triage
 from trust_cache.clinic.worklist import WorklistRow
+from trust_cache.images.folders.folder_manifest import build_folder_manifest
+from trust_cache.manifest.picture_checks import CHECKS
+from trust_cache.manifest.protocol import SCREENING
 
 ABOVE_ALL = 0.999  # a threshold above every score: whatever is complete is dismissed
 
@@ -146,3 +154,96 @@ def test_a_manifest_is_not_taken_on_trust(folder: Folder, tmp_path: Path, kind: 
     assert row.decision == ("review" if MIXED[kind] else "dismiss")
     assert MIXED[kind] in str(row.reason)
     assert done.counts is None
+
+
+def folder_manifest(folder: Folder, out: Path) -> pl.DataFrame:
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if isinstance(path, Path) and path.name == UNREADABLE:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "scandir", refusing)
+        return build_folder_manifest(folder.place / "dicoms", out).manifest.table
+
+
+def test_a_manifest_of_the_folder_classifies_alike(folder: Folder, tmp_path: Path) -> None:
+    """Every row of the worklist is of a case of the manifest, and the images are the same."""
+    table = folder_manifest(folder, tmp_path / "manifest.csv")
+    rows = {row.case_id: row for row in folder.done.rows}
+    cases = set(table["case_id"])
+    # An entry without a study is a case of its own in the worklist, and an image of the case beside it here.
+    strays = {case_id for case_id in rows if case_id not in cases}
+    assert cases <= set(rows)
+    assert strays <= set(table["image_id"])
+    assert folder.done.counts is not None
+    assert table.height == folder.done.counts.images + folder.done.counts.unexplained
+    sided = table.filter(pl.col("laterality").is_not_null() & pl.col("projection").is_not_null())
+    dismissed = [case for case, row in rows.items() if row.decision == "dismiss"]
+    for case in dismissed:
+        mine = sided.filter(pl.col("case_id") == case)
+        assert mine.height == table.filter(pl.col("case_id") == case).height
+        assert set(pl.select(pl.format("{}-{}", mine["laterality"], mine["projection"])).to_series()) == set(
+            PROJECTIONS
+        )
+
+
+@pytest.mark.slow
+def test_triage_of_the_manifest_decides_as_triage_of_the_folder(folder: Folder, tmp_path: Path) -> None:
+    folder_manifest(folder, tmp_path / "manifest.csv")
+    with torch_threads(1):
+        done = triage(tmp_path / "manifest.csv", folder.model, tmp_path / "w.csv", TriageSettings(workers=1))
+    decided = {row.case_id: row.decision for row in done.rows}
+    by_folder = {row.case_id: row.decision for row in folder.done.rows if row.case_id in decided}
+    # Only a folder must name its patients: the rows of a manifest are somebody's decision already.
+    nobody = {row.case_id for row in folder.rows("r nobody")}
+    assert {case: what for case, what in decided.items() if by_folder[case] != what} == dict.fromkeys(
+        nobody, "dismiss"
+    )
+
+
+# What the files of a public, de-identified data set lack.
+LACKING = (
+    "SOPClassUID", "Modality", "ViewPosition", "ViewCodeSequence", "ImageType", "ImageLaterality",
+    "Laterality", "PatientName", "PatientBirthDate", "PresentationIntentType", "BodyPartExamined",
+)  # fmt: skip
+
+
+def test_files_of_a_public_data_set_have_a_way_through(folder: Folder, tmp_path: Path) -> None:
+    """They need a manifest and a protocol that accepts what their headers lack; each reason says so."""
+    place = write_case(tmp_path, 1)
+    for name in PROJECTIONS:
+        dataset = dcmread(place / f"{name}.dcm")
+        for keyword in LACKING:
+            if keyword in dataset:
+                delattr(dataset, keyword)
+        dataset.PatientID = "of another folder"
+        dataset.file_meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+        dataset.save_as(place / f"{name}.dcm")
+    settings = TriageSettings(workers=1)
+    scanned = triage(tmp_path, folder.model, tmp_path / "scan.csv", settings)
+    assert {row.decision for row in scanned.rows} == {"review"}
+    assert "(--manifest)" in "; ".join(str(row.reason) for row in scanned.rows)
+    rows = [f"7,{name[0]},{name[2:]},0001/{name}.dcm" for name in PROJECTIONS]
+    (tmp_path / "new.csv").write_text("\n".join(["case_id,laterality,projection,path", *rows]))
+    (row,) = triage(tmp_path / "new.csv", folder.model, tmp_path / "listed.csv", settings).rows
+    assert row.decision == "review"
+    assert "accept the check in a protocol of your own" in str(row.reason)
+    assert {part.split(": ")[1] for part in str(row.reason).split("; ")} == {"sop-class"}
+    mine = replace(SCREENING, name="public", accepted_checks=("sop-class",))
+    made = tiny_model(folder.place / "cache.zarr", ABOVE_ALL, protocol=mine)
+    model = place_model(tmp_path / "model", made)
+    (row,) = triage(tmp_path / "new.csv", model, tmp_path / "accepted.csv", settings).rows
+    assert (row.decision, row.reason) == ("dismiss", None)
+
+
+def test_every_reason_says_what_to_do(folder: Folder) -> None:
+    """A reason ends with an instruction; a finding with that of its check, after the value and the limit."""
+    for row in folder.done.rows:
+        for part in str(row.reason).split("; ") if row.reason else ():
+            check = next((name for name in CHECKS if f": {name}: " in part), None)
+            if check is not None:
+                assert part.endswith(f". {CHECKS[check]}"), part
+        assert row.reason is None or re.search(r"\. [A-Z][a-z]+ [^.]+$", row.reason), row.reason

@@ -21,7 +21,11 @@ from tests.clinic.triage_material import (
 from trust_cache.base.errors import InputError
 from trust_cache.clinic.model_folder import StoredModel, read_model
 from trust_cache.clinic.triage import Triage, TriageSettings, triage
+from trust_cache.clinic.triage_scoring import choose_encoder
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, read_worklist
+from trust_cache.encoders.known_runtimes import TORCH
+from trust_cache.encoders.recipe import recipe_of_text
+from trust_cache.images.picture_folder import ImageSettings
 
 WHOLE = range(1, 9)
 BROKEN = tuple((100 + number, kind) for number, kind in enumerate(KINDS))
@@ -146,8 +150,7 @@ def test_without_a_certificate(clinic: Clinic, tmp_path: Path) -> None:
         ("weights_sha256", "random:seed=1"),
         ("encoder", "test_resnet"),
         ("preprocessing", "external"),
-        ("standardisation", "none"),
-        ("precision", "float16"),
+        ("precision", "bfloat16"),
     ],
 )
 def test_another_encoder_or_preprocessing_is_refused(
@@ -157,9 +160,24 @@ def test_another_encoder_or_preprocessing_is_refused(
     changed = replace(model, fingerprint=structs.replace(model.fingerprint, **{field: value}))
     place_model(tmp_path / "model", changed)
     settings = replace(SETTINGS, weights="random", device="cpu")
-    with pytest.raises(InputError, match=f"made in another way.*{field}|features"):
+    with pytest.raises(InputError, match=f"made in another way.*{field}|features|no tolerance is known"):
         triage(clinic.folder, tmp_path / "model", tmp_path / "worklist.csv", settings)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_encoder_gets_pictures_by_the_recipe_of_the_model(clinic: Clinic, tmp_path: Path) -> None:
+    """Also where it is not the encoder's own: nobody has to give it again."""
+    model = tiny_model(clinic.cache, ABOVE_ALL)
+    own = recipe_of_text(model.fingerprint.recipe)
+    assert own is not None
+    given = structs.replace(own, keep_proportions=not own.keep_proportions, mean=(0.1, 0.2, 0.3))
+    place_model(
+        tmp_path / "model", replace(model, fingerprint=structs.replace(model.fingerprint, recipe=given.text))
+    )
+    stored = read_model(tmp_path / "model")
+    choice, found = choose_encoder(stored, "random", "cpu", TORCH, ImageSettings())
+    assert choice.identify().recipe == given
+    assert found.recipe == given.text
 
 
 def test_a_changed_threshold_is_refused(clinic: Clinic, tmp_path: Path) -> None:
@@ -172,7 +190,7 @@ def test_a_changed_threshold_is_refused(clinic: Clinic, tmp_path: Path) -> None:
 
 def test_a_model_of_imported_features_is_refused(clinic: Clinic, tmp_path: Path) -> None:
     model = tiny_model(clinic.cache, ABOVE_ALL)
-    imported = structs.replace(model.fingerprint, image_size=None, encoder="imported", weights_sha256="ab")
+    imported = structs.replace(model.fingerprint, recipe="external", encoder="imported", weights_sha256="ab")
     place_model(tmp_path / "model", replace(model, fingerprint=imported))
     with pytest.raises(InputError, match="found imported features"):
         triage(

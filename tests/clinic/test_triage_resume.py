@@ -24,11 +24,11 @@ from tests.clinic.triage_material import (
 )
 from trust_cache.base.errors import InputError
 from trust_cache.cache.extract.view_features import torch_threads
-from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage
 from trust_cache.clinic.triage import TriageSettings, triage
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity
 from trust_cache.clinic.worklist import ScoredCase, read_worklist
-from trust_cache.images.dicom_file import dicom_digest
+from trust_cache.images.folders.folder_cases import IncomingCase, IncomingImage
+from trust_cache.images.image_bytes import image_digest
 
 CASES = 1_000
 BROKEN_EVERY = 4  # cases; each kind then occurs more than ten times
@@ -129,12 +129,12 @@ def test_stopped_in_the_middle_and_started_again(tmp_path: Path, stop: signal.Si
 
 
 def test_a_journal_of_another_model_is_refused_and_a_torn_one_is_read(tmp_path: Path) -> None:
-    identity = JournalIdentity(model="m", weights="w", device="cpu", threads=1)
+    identity = JournalIdentity(model="m", weights="w", device="cpu", runtime="torch", threads=1)
     out = tmp_path / "worklist.csv"
     file = tmp_path / "a.dcm"
     file.write_bytes(b"a")
     item = IncomingCase("1", (IncomingImage("a", str(file), "L", "CC"),), ("ä problem",))
-    digests = {str(file): dicom_digest(file)}
+    digests = {str(file): image_digest(file)}
     scored = ScoredCase("1", 0.25, "a", ("ä problem",), failed=False)
     with Journal(out, identity) as journal:
         assert journal.finished(item) is None

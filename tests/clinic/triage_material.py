@@ -1,7 +1,7 @@
 """Complete and broken cases to triage, the model of a tiny encoder, and a cache made by extract."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from trust_cache.clinic.model_folder import Model, write_model
 from trust_cache.encoders.known_encoders import identify_encoder
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.images.preprocess import preprocess
+from trust_cache.manifest.protocol import SCREENING, Protocol
 from trust_cache.synthetic.synthetic_dicom import BROKEN_KINDS
 
 ENCODER, IMAGE_SIZE = "test_efficientnet", (32, 32)
@@ -126,10 +127,11 @@ def tiny_head(seed: int = 3) -> HeadParameters:
     )
 
 
-def tiny_model(cache: Path, tau: float, *, certified: bool = True) -> Model:
-    """A model with the fingerprint of extract's cache."""
-    fingerprint = open_cache(cache).fingerprint
-    return a_model(head=tiny_head(), fingerprint=fingerprint, tau=tau, certified=certified)
+def tiny_model(cache: Path, tau: float, *, certified: bool = True, protocol: Protocol = SCREENING) -> Model:
+    """A model with the fingerprint and the probe of extract's cache."""
+    made = open_cache(cache)
+    given = {"head": tiny_head(), "fingerprint": made.fingerprint, "protocol": protocol}
+    return replace(a_model(tau=tau, certified=certified, **given), probe=made.probe)
 
 
 def place_model(folder: Path, model: Model) -> Path:

@@ -10,12 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trust_cache.base.csv_tables import write_rows
+from trust_cache.base.digests import changed_files, digests_of
 from trust_cache.base.documents import parse_json, sealed_bytes, typed, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import refuse_existing, write_results
 from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.feature_rows import open_rows
-from trust_cache.cache.fingerprint import require_same_encoder
+from trust_cache.cache.fingerprint import require_comparable
 from trust_cache.certificate.attempts import record_attempt
 from trust_cache.certificate.certification import Certification
 from trust_cache.certificate.certified_folder import OWN as CERTIFIED_OWN
@@ -80,27 +81,30 @@ def certify_model(
         )
     refuse_existing(out, own=OWN, overwrite=overwrite)
     opened = open_cache(cache)
-    require_same_encoder(stored.model.fingerprint, opened.fingerprint, opened.source)
+    made = stored.model.fingerprint, stored.model.probe
+    difference = require_comparable(made, (opened.fingerprint, opened.probe), opened.source)
     rows = open_rows(opened, views=1)
     shared = stored.model.trained_on.refuse_seen(opened, rows, secret)
-    scored = score_cache(opened, rows, stored.model.head)
+    scored = score_cache(opened, rows, stored.model.head, stored.model.aggregation)
     tails = gate_tails(stored.model.gate, rows, np.arange(opened.images))
     table = scores_table(opened, scored, stored.model.configuration, tails)
     columns = ScoreColumns(patient=terms.get("patient", COLUMNS.patient))
-    scores = check_scores(table, str(out / SCORES), columns)
+    scores = check_scores(table, str(out / SCORES), columns).aggregated_as(
+        {stored.model.configuration: stored.model.aggregation}
+    )
     certification = certify(scores, targets=wanted, advance=advance, **terms)
     certification = replace(certification, warnings=(*shared, *certification.warnings))
     certification = record_attempt(certification, model)
+    scores_file = {SCORES: write_rows(table.columns, table.iter_rows(named=True))}
     scored_by = {
         "schema": 1,
         "model_sha256": stored.sha256,
         "configuration": stored.model.configuration,
         "cache": identify_cache(opened).as_document(),
+        "probe_difference": difference,  # between the runtimes of the model and of the cache
+        "files": digests_of(scores_file),
     }
-    files = render(certification) | {
-        SCORES: write_rows(table.columns, table.iter_rows(named=True)),
-        SCORED_BY: sealed_bytes(scored_by),
-    }
+    files = render(certification) | scores_file | {SCORED_BY: sealed_bytes(scored_by)}
     write_results(out, files, own=OWN, overwrite=overwrite)
     if not attach:
         return ModelCertification(certification, False, None, None)
@@ -113,13 +117,12 @@ def scored_by_problems(folder: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
     try:
-        _, unchanged = unseal(parse_json(path.read_bytes()))
+        document, unchanged = unseal(parse_json(path.read_bytes()))
     except ValueError:
-        unchanged = False
+        document, unchanged = None, False
     if not unchanged:
         return (f"{path}: changed since `trust-cache certify --model` wrote it; certify again",)
-    scores = folder / SCORES
-    return () if scores.is_file() else (f"{scores}: expected the scores of the model, found none",)
+    return tuple(changed_files(folder, document["files"], "certify again"))
 
 
 def scores_table(

@@ -36,10 +36,10 @@ from trust_cache.clinic.model_folder import (
 )
 from trust_cache.clinic.model_scoring import TrainedOn, read_key, score_cache
 from trust_cache.heads.bank import HeadParameters
-from trust_cache.heads.fold_training import fold_gate, fold_job, gate_tails
+from trust_cache.heads.fold_training import fold_gate, fold_job, gate_tails, train_fold
 from trust_cache.heads.folds import CALIBRATE
 from trust_cache.heads.run_folder import FOLDS_FILE, RunFolder
-from trust_cache.heads.trainer import COMPILED, Trainer, count_threads, train_fold
+from trust_cache.heads.trainer import COMPILED, Trainer, count_threads
 from trust_cache.heads.training_data import FitSettings, prepare_final
 from trust_cache.manifest.cases import FEATURE_TAIL
 from trust_cache.manifest.data_terms import DataTerms, sharing_warnings, terms_of
@@ -89,9 +89,11 @@ def refit(
     final = FitSettings({configuration: settings}, record.training.settings, record.seed, 1, record.views)
     work = prepare_final(cache, final, None)
     job = fold_job(work, rows, [settings], 0, 0)
+    if settings.tuned:  # the threshold needs cases that the head was not fitted on
+        job = replace(job, images=replace(job.images, calibrate=job.images.calibrate[:0]))
     trained = train_fold(job, trainer, threads=threads, on_epoch=lambda epoch: on_epoch(epoch, epochs))
     head = trained.parameters
-    scored = score_cache(cache, rows, head)
+    scored = score_cache(cache, rows, head, settings.aggregation)
     if not np.all(np.isfinite(scored.images[cache.done])):
         raise InputError(
             f"{configuration}: training diverged, its scores are not finite;"
@@ -177,8 +179,10 @@ def _made_model(
     terms = {"training": terms_of(cache.manifest), "evaluation": ready.evaluation_terms}
     return Model(
         configuration=configuration,
+        aggregation=folder.settings(configuration).aggregation,
         origin="refit" if folder.record.test is None else "external",
         fingerprint=folder.record.fingerprint,
+        probe=cache.probe,
         head=ready.head,
         threshold=ready.threshold,
         protocol=ready.protocol,
@@ -223,7 +227,7 @@ def _external(
     head = run.head(configuration)
     cache = run.open_test_cache(test_cache)
     rows = open_rows(cache, views=1)
-    scored = score_cache(cache, rows, head)
+    scored = score_cache(cache, rows, head, certificate.aggregation)
     _require_same_scores(run, configuration, cache, scored.images)
     _require_same_tails(run, cache, gate_tails(gate, rows, np.arange(cache.images)))
     cohort = build_cohort(read_scores(run.path), certificate.protocol)

@@ -22,7 +22,9 @@ from trust_cache.certificate.certified_folder import Certificate, SubgroupRow
 from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_card import render_card
 from trust_cache.clinic.model_scoring import DIGEST_BYTES, TrainedOn
+from trust_cache.encoders.probe import Probe
 from trust_cache.heads.bank import HeadParameters
+from trust_cache.manifest.cases import Aggregation
 from trust_cache.manifest.data_terms import DataTerms
 from trust_cache.manifest.protocol import Protocol
 from trust_cache.statistics.confidence_sequences import MixturePrior, prior_of
@@ -35,7 +37,7 @@ HEAD, TRAINED_ON, GATE = "head.safetensors", "trained_on.safetensors", "gate.saf
 CARD = "MODEL_CARD.md"
 OWN = frozenset({RECORD, HEAD, REFERENCE, TRAINED_ON, GATE, CERTIFICATE, CARD})
 _GATE_ARRAYS = ("centre", "scale", "basis", "variances")
-_GATE_NUMBERS = ("residual", "start", "slope")
+_GATE_NUMBERS = ("residual", "start", "spread", "shape")
 _PARTS = ("gamma", "beta", "weight", "bias")
 _FIX = "copy the folder again, or export the model again"
 
@@ -49,6 +51,7 @@ class ModelRecord(Document, frozen=True, kw_only=True):
     schema: int
     kind: Kind
     configuration: str
+    aggregation: Aggregation  # of a case's image scores to its own
     origin: ModelOrigin
     tau: float | None
     target: float
@@ -61,6 +64,7 @@ class ModelRecord(Document, frozen=True, kw_only=True):
     terms: dict[str, tuple[DataTerms, ...]]  # of the training and the evaluation data
     subgroups: tuple[SubgroupRow, ...]  # certified with the point of the certificate
     fingerprint: Fingerprint
+    probe: Probe | None  # in the runtime of the training cache; None: imported features
     dim: int
     made_from: dict[str, Any]
     files: dict[str, str]  # digests by name
@@ -82,6 +86,7 @@ class Model:
     """A head to apply to new cases, with everything that its use depends on."""
 
     configuration: str
+    aggregation: Aggregation  # of a case's image scores to its own
     origin: ModelOrigin
     fingerprint: Fingerprint
     head: HeadParameters = field(repr=False)  # of one head
@@ -95,6 +100,7 @@ class Model:
     valid_until: str | None = None  # the last day on which triage applies it
     terms: Mapping[str, tuple[DataTerms, ...]] = field(default_factory=dict)  # of training and evaluation
     subgroups: tuple[SubgroupRow, ...] = ()
+    probe: Probe | None = field(default=None, repr=False)  # its features in the runtime of the training cache
 
     def __post_init__(self) -> None:
         if self.valid_until is not None:
@@ -125,6 +131,7 @@ class Model:
             ("tau", self.threshold.tau, certificate.tau),
             ("target", self.threshold.target, certificate.target),
             ("configuration", self.configuration, certificate.configuration),
+            ("aggregation", self.aggregation, certificate.aggregation),
             ("protocol", self.protocol, certificate.protocol),
         ):
             if found != expected:
@@ -194,6 +201,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         schema=SCHEMA,
         kind="trust-cache model",
         configuration=model.configuration,
+        aggregation=model.aggregation,
         origin=model.origin,
         **asdict(model.threshold),
         protocol=model.protocol,
@@ -204,6 +212,7 @@ def render_model(model: Model) -> dict[str, bytes]:
         terms=dict(model.terms),
         subgroups=model.subgroups,
         fingerprint=model.fingerprint,
+        probe=model.probe,
         dim=model.head.dim,
         made_from=dict(model.made_from),
         files=digests_of(files),
@@ -221,11 +230,11 @@ def _gate_bytes(gate: FeatureGate) -> bytes:
 
 def _gate_of(content: bytes, dim: int) -> FeatureGate:
     arrays = load(content)
-    residual, start, slope = (float(number) for number in arrays.pop("numbers"))
+    residual, start, spread, shape = (float(number) for number in arrays.pop("numbers"))
     if arrays["centre"].shape != (dim,) or arrays["basis"].shape != (arrays["variances"].size, dim):
         raise InputError(f"{GATE}: expected a feature gate of {dim} features, found another shape")
     centre, scale, basis, variances = (arrays[name] for name in _GATE_ARRAYS)
-    return FeatureGate(centre, scale, basis, variances, residual, start, slope)
+    return FeatureGate(centre, scale, basis, variances, residual, start, spread, shape)
 
 
 def _arrays_of(trained_on: TrainedOn) -> dict[str, NDArray[Any]]:
@@ -293,6 +302,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         raise InputError(f"{RECORD} says certified {record.certified!r}, but {CERTIFICATE} does not agree")
     model = Model(
         configuration=record.configuration,
+        aggregation=record.aggregation,
         origin=record.origin,
         fingerprint=record.fingerprint,
         head=HeadParameters(**{name: arrays[name].astype(np.float32, copy=False) for name in _PARTS}),
@@ -306,6 +316,7 @@ def _model_of(record: ModelRecord, files: Mapping[str, bytes]) -> Model:
         valid_until=record.valid_until,
         terms=record.terms,
         subgroups=record.subgroups,
+        probe=record.probe,
     )
     if record.prior != model.prior:
         raise InputError(

@@ -15,7 +15,7 @@ from trust_cache.base.files import open_private, refusals_in_words
 from trust_cache.cache.cache_reader import Cache, shown
 from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.heads.bank import HeadParameters, score_rows
-from trust_cache.manifest.cases import Cases, find_cases
+from trust_cache.manifest.cases import Aggregation, Cases, find_cases
 from trust_cache.studies.image_sketches import ImageSketches, sketch_images
 
 Floats = NDArray[np.float64]
@@ -34,11 +34,13 @@ class ScoredCache:
     by_case: Floats
 
 
-def score_cache(cache: Cache, rows: FeatureRows, head: HeadParameters) -> ScoredCache:
+def score_cache(
+    cache: Cache, rows: FeatureRows, head: HeadParameters, aggregation: Aggregation
+) -> ScoredCache:
     """Score every image and every case of a cache."""
     cases = find_cases(cache.manifest)
     images = score_rows(rows, np.arange(cache.images), head)[0]
-    return ScoredCache(cases, images, cases.score(images))
+    return ScoredCache(cases, images, cases.score(images, aggregation))
 
 
 def read_key(path: Path, *, create: bool = False) -> bytes:

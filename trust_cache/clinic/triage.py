@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -13,29 +14,27 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError, check_fraction
 from trust_cache.base.executor import ItemOutcome, run_items
-from trust_cache.cache.extract.view_features import load_runner
-from trust_cache.clinic.folder_scan import FolderCounts
-from trust_cache.clinic.incoming_cases import IncomingCase, IncomingImage, find_incoming
-from trust_cache.clinic.model_folder import read_model
+from trust_cache.clinic.incoming_cases import find_incoming
+from trust_cache.clinic.model_folder import Model, read_model
 from trust_cache.clinic.monitoring.drift import Drift
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
+from trust_cache.clinic.picture_preparation import PreparedPicture, Task, failure_of, prepare
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity, places_of_journal
 from trust_cache.clinic.triage_scoring import (
+    ModelEncoder,
     PictureScore,
-    PreparedPicture,
-    Task,
-    choose_device,
-    choose_encoder,
-    choose_weights,
-    failure_of,
-    prepare,
+    load_scoring,
+    plan_encoder,
     score_picture,
 )
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, record_of, write_worklist
-from trust_cache.images.image_failures import ImageError
+from trust_cache.encoders.known_runtimes import AUTO
+from trust_cache.images.folders.folder_cases import IncomingCase, IncomingImage
+from trust_cache.images.folders.folder_scan import FolderCounts
+from trust_cache.images.image_failures import ImageError, with_advice
 from trust_cache.images.picture_folder import ImageSettings
-from trust_cache.images.picture_sketch import same_pictures
-from trust_cache.manifest.cases import case_problems, deciding_image
+from trust_cache.manifest.cases import Aggregation, case_problems, deciding_image, score_case
+from trust_cache.manifest.picture_checks import same_pictures
 from trust_cache.manifest.protocol import Protocol
 
 
@@ -46,6 +45,7 @@ class TriageSettings:
     weights: str | None = None  # None: random ones, if the model's are
     uncertified: bool = False  # dismiss without a certificate; every row says so
     device: str = "auto"
+    runtime: str = AUTO
     workers: int = 1  # decoding processes
     audit: float | None = None  # the share of dismissed cases that is read anyway
     audit_key: Path | None = None  # None: beside the model folder; made if it is missing
@@ -100,33 +100,33 @@ def triage(
         expired=settings.expired,
         today=today,
     )
-    device = choose_device(stored, settings.device)
-    images = ImageSettings()
-    encoder = choose_encoder(stored, choose_weights(stored, settings.weights), device, images)
-    score = partial(score_picture, load_runner(encoder, device, compiled=False), stored.model)
-    incoming = find_incoming(source, manifest, (out, record_of(out), *places_of_journal(out)))
+    images, threads = ImageSettings(), torch.get_num_threads()
+    options = {name: getattr(settings, name) for name in ("weights", "device", "runtime")}
+    plan = plan_encoder(stored, **options, images=images, threads=threads)
+    weights = stored.model.fingerprint.weights_sha256
     identity = JournalIdentity(
-        model=stored.sha256,
-        weights=stored.model.fingerprint.weights_sha256,
-        device=device,
-        threads=torch.get_num_threads(),
+        model=stored.sha256, weights=weights, device=plan.device, runtime=plan.runtime, threads=threads
     )
-    with Journal(out, identity) as journal:
-        finished = {case.case_id: done for case in incoming.cases if (done := journal.finished(case))}
-        todo = [case for case in incoming.cases if case.case_id not in finished]
-        resumed = len(finished)
-        on_start(len(incoming.cases), resumed)
-        for state in _score_cases(todo, score, images, settings.workers, stored.model.protocol):
-            case, scored = state.case, state.finish()
-            if state.digests is not None:
-                journal.enter(case, scored, state.digests)
-            finished[case.case_id] = scored
-            advance()
-        ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
-        rows = watch.mark([decide(scored, stored, uncertified=settings.uncertified) for scored in ordered])
-        kept = write_worklist(out, rows)
-        drift, warnings = watch.record(rows, out)
-        journal.discard()
+    with ThreadPoolExecutor(2) as beside:  # encoder and kernels load while folder and pictures are read
+        loading = beside.submit(plan.load)
+        beside.submit(load_scoring, stored.model)
+        incoming = find_incoming(source, manifest, (out, record_of(out), *places_of_journal(out)))
+        with Journal(out, identity) as journal:
+            finished = {case.case_id: done for case in incoming.cases if (done := journal.finished(case))}
+            on_start(len(incoming.cases), len(finished))
+            todo = [case for case in incoming.cases if case.case_id not in finished]
+            resumed = len(finished)
+            for case, scored in _score_cases(todo, loading, images, settings.workers, stored.model, journal):
+                finished[case.case_id] = scored
+                advance()
+            ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
+            rows = watch.mark(
+                [decide(scored, stored, uncertified=settings.uncertified) for scored in ordered]
+            )
+            encoder = loading.result()
+            kept = write_worklist(out, rows, runtime=plan.runtime, probe_difference=encoder.probe_difference)
+            drift, warnings = watch.record(rows, out)
+            journal.discard()
     failed = sum(scored.failed for scored in ordered)
     return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
 
@@ -147,6 +147,7 @@ class _PartlyScored:
 
     case: IncomingCase
     protocol: Protocol
+    aggregation: Aggregation
     waiting: int
     failures: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -162,7 +163,8 @@ class _PartlyScored:
             self.digests = None
 
     def finish(self) -> ScoredCase:
-        best = deciding_image(self.scores)
+        best = deciding_image(self.scores, self.aggregation)
+        sides = {image.image_id: image.laterality for image in self.case.images}
         images = [
             image.described(
                 self.failures[image.image_id], self.warnings[image.image_id], self.tails.get(image.image_id)
@@ -170,22 +172,44 @@ class _PartlyScored:
             for image in self.case.images
         ]
         problems = (*self.case.problems, *case_problems(images, self.protocol))
-        score = None if best is None else self.scores[best]
+        score = score_case(self.scores, sides, self.aggregation)
         return ScoredCase(self.case.case_id, score, best, problems, self.failed, self.sketches)
 
 
 def _score_cases(
     cases: Sequence[IncomingCase],
+    loading: Future[ModelEncoder],
+    images: ImageSettings,
+    workers: int,
+    model: Model,
+    journal: Journal,
+) -> Iterator[tuple[IncomingCase, ScoredCase]]:
+    """Yield every case as soon as its last image is scored and the journal has it."""
+
+    def score(pixels: NDArray[np.uint16]) -> PictureScore:
+        return score_picture(loading.result().runner, model, pixels)
+
+    for state in _partly_scored(cases, score, images, workers, model):
+        loading.result()  # an encoder that is refused leaves nothing in the journal
+        scored = state.finish()
+        if state.digests is not None:
+            journal.enter(state.case, scored, state.digests)
+        yield state.case, scored
+
+
+def _partly_scored(
+    cases: Sequence[IncomingCase],
     score: Callable[[NDArray[np.uint16]], PictureScore],
     images: ImageSettings,
     workers: int,
-    protocol: Protocol,
+    model: Model,
 ) -> Iterator[_PartlyScored]:
     """Yield every case as soon as its last image is scored."""
     states = []
     for case in cases:
         waiting = sum(image.decodable for image in case.images)
-        states.append(_PartlyScored(case, protocol, waiting, failed=waiting < len(case.images)))
+        failed = waiting < len(case.images)
+        states.append(_PartlyScored(case, model.protocol, model.aggregation, waiting, failed=failed))
         if not waiting:
             yield states[-1]
     tasks = [
@@ -211,18 +235,18 @@ def _enter_outcome(
     name, prepared = image.image_id, outcome.value
     if prepared is None:
         state.digests = None
-        state.failures[name].append(failure_of(outcome))
+        state.failures[name].append(with_advice(failure_of(outcome)))
         return False
     state.read(image.location, prepared.digest)
     if prepared.pixels is None:
-        state.failures[name].append(prepared.failure or "")
+        state.failures[name].append(with_advice(prepared.failure or ""))
         return False
     state.warnings[name] += prepared.warnings
     state.sketches[name] = prepared.sketch
     try:
         found = score(prepared.pixels)
     except ImageError as error:
-        state.failures[name].append(str(error))
+        state.failures[name].append(with_advice(str(error)))
         return False
     state.scores[name], state.tails[name] = found.score, found.feature_tail
     return True

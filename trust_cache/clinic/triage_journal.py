@@ -17,9 +17,9 @@ from trust_cache.base.documents import Document, parse_json, seal, typed, unseal
 from trust_cache.base.errors import InputError
 from trust_cache.base.files import open_private, refusals_in_words, sync
 from trust_cache.base.locks import FileLock
-from trust_cache.clinic.incoming_cases import IncomingCase
 from trust_cache.clinic.worklist import ScoredCase
-from trust_cache.images.dicom_file import dicom_digest
+from trust_cache.images.folders.folder_cases import IncomingCase
+from trust_cache.images.image_bytes import image_digest
 from trust_cache.images.image_failures import ImageError
 
 SCHEMA = 1
@@ -32,6 +32,7 @@ class JournalIdentity(Document, frozen=True, kw_only=True):
     model: str
     weights: str
     device: str
+    runtime: str
     threads: int  # their number changes the last bits of features
 
 
@@ -56,13 +57,15 @@ class Journal:
         self._identity = identity
         self._file = self.folder / "journal.jsonl"
         self._done: dict[str, JournalEntry] = {}  # by case
+        self._new = False
 
     def __enter__(self) -> "Journal":
         with refusals_in_words(str(self.folder.parent)):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
         try:
-            if self._file.exists():
+            self._new = not self._file.exists()
+            if not self._new:
                 self._read()
             else:
                 with refusals_in_words(str(self.folder)):
@@ -74,6 +77,8 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._new and not self._done:  # nothing was scored: there is nothing to resume
+            self.discard()
         self._lock.release()
 
     def finished(self, case: IncomingCase) -> ScoredCase | None:
@@ -89,8 +94,10 @@ class Journal:
 
     def enter(self, case: IncomingCase, scored: ScoredCase, digests: Mapping[str, str | None]) -> None:
         """Record a scored case durably, by the digests of the bytes that were scored, by location."""
+        entry = JournalEntry(key=key_of(case, digests), scored=scored)
         with refusals_in_words(str(self.folder)):
-            self._append(JournalEntry(key=key_of(case, digests), scored=scored))
+            self._append(entry)
+        self._done[case.case_id] = entry
 
     def discard(self) -> None:
         """Remove the journal once the worklist is written."""
@@ -147,6 +154,6 @@ def key_of(case: IncomingCase, digests: Mapping[str, str | None]) -> str:
 def _digest(location: str) -> str | None:
     """Return the digest of a file's content; None for one that cannot be read."""
     try:
-        return dicom_digest(location)
+        return image_digest(location)
     except ImageError:
         return None

@@ -1,74 +1,38 @@
 """Score pictures one at a time, so that a score does not depend on the other pictures of the list."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import ItemOutcome, WorkerDiedError
 from trust_cache.cache.extract.extraction_record import Origin, describe_preprocessing
-from trust_cache.cache.extract.view_features import EncoderChoice, Runner, encode_clean_view, make_fingerprint
+from trust_cache.cache.extract.view_features import (
+    EncoderChoice,
+    Runner,
+    encode_clean_view,
+    encode_probe,
+    load_runner,
+    make_fingerprint,
+)
 from trust_cache.cache.feature_rows import rows_of_array
-from trust_cache.cache.fingerprint import imported_warning, require_same_encoder
-from trust_cache.clinic.incoming_cases import IncomingImage
+from trust_cache.cache.fingerprint import (
+    Fingerprint,
+    imported_warning,
+    require_comparable,
+    require_same_encoder,
+)
 from trust_cache.clinic.model_folder import Model, StoredModel
 from trust_cache.encoders.known_encoders import RANDOM
-from trust_cache.encoders.torch_runtime import choose_devices, precision_of
+from trust_cache.encoders.known_runtimes import Runtime, choose_runtime, precision_of
+from trust_cache.encoders.recipe import RecipeKeys, recipe_of_text
+from trust_cache.encoders.torch_runtime import choose_devices
 from trust_cache.heads.bank import score_rows
-from trust_cache.images.dicom_file import digested_dicom
 from trust_cache.images.image_failures import ImageError
-from trust_cache.images.picture import process_image
 from trust_cache.images.picture_folder import ImageSettings
-
-
-@dataclass(frozen=True)
-class Task:
-    """A picture of the case at a position of the list."""
-
-    case: int
-    picture: IncomingImage
-
-
-@dataclass(frozen=True)
-class PreparedPicture:
-    """The pixels that `preprocess` would write to a PNG, the warnings about the file, and its digest.
-
-    Without pixels, the file cannot be scored for the reason in `failure`; one that cannot be read has no
-    digest.
-    """
-
-    pixels: NDArray[np.uint16] | None
-    warnings: tuple[str, ...]
-    digest: str | None
-    sketch: str = ""
-    failure: str | None = None
-
-
-def prepare(task: Task, settings: ImageSettings) -> PreparedPicture:
-    """Decode, mirror and crop a picture exactly as `preprocess` does; the digest is of the bytes decoded."""
-    picture, digest = task.picture, None
-    try:
-        with digested_dicom(picture.location) as (file, digest):
-            made = process_image(file, picture.laterality or "", settings, picture.projection)
-        if made.png_pixels.min() == made.png_pixels.max():
-            raise ImageError("intensity", f"the image is constant: every pixel is {made.png_pixels.flat[0]}")
-    except ImageError as error:
-        return PreparedPicture(None, (), digest, failure=str(error))
-    return PreparedPicture(made.png_pixels, made.warnings, digest, made.sketch)
-
-
-def failure_of(outcome: ItemOutcome[Task, PreparedPicture]) -> str:
-    """Return why nothing is known of a picture; internal errors are raised."""
-    error = outcome.error
-    if isinstance(error, WorkerDiedError):
-        return "decode: the decoder ended its whole process: the file is damaged or hostile"
-    if isinstance(error, MemoryError):
-        return "decode: there was not enough memory"
-    if isinstance(error, OSError):
-        return f"read: the file cannot be read ({error.strerror or 'input error'})"
-    raise error if error is not None else RuntimeError("an outcome without value and error")
 
 
 @dataclass(frozen=True)
@@ -89,19 +53,26 @@ def score_picture(runner: Runner, model: Model, pixels: NDArray[np.uint16]) -> P
     return PictureScore(score, float(model.gate.tails(features[None])[0]))
 
 
-def input_size(stored: StoredModel) -> tuple[int, int]:
-    """Return the size of the encoder's input; refuse a model of imported features, which have no encoder."""
+def load_scoring(model: Model) -> None:
+    """Score once without a picture: loading the compiled kernels on first use takes half a second."""
+    nothing = rows_of_array(np.zeros((1, 1, model.head.dim), dtype=np.float16))
+    score_rows(nothing, np.zeros(1, dtype=np.int64), model.head)
+
+
+def recipe_of(stored: StoredModel) -> RecipeKeys:
+    """Return the model's recipe; refuse a model of imported features, which have no encoder."""
     made = stored.model.fingerprint
-    if made.image_size is None:
+    recipe = recipe_of_text(made.recipe)
+    if recipe is None:
         raise InputError(f"{stored.folder}: {imported_warning(made)}")
-    return made.image_size
+    return RecipeKeys(**recipe.as_document())
 
 
 def choose_device(stored: StoredModel, word: str) -> str:
-    """Return the device; `auto` means one with the precision of the model."""
-    input_size(stored)  # before anything else is asked for
-    if word == "auto":
-        word = "cpu" if stored.model.fingerprint.precision == precision_of("cpu") else "cuda"
+    """Return the device; `auto` means one with the precision of the model if there is one, else the CPU."""
+    recipe_of(stored)  # before anything else is asked for
+    if word == "auto" and stored.model.fingerprint.precision == precision_of("cpu"):
+        word = "cpu"
     devices = choose_devices(word)
     if len(devices) > 1:
         raise InputError(f"device: expected one, found {word}")
@@ -120,17 +91,70 @@ def choose_weights(stored: StoredModel, given: str | None) -> str:
     )
 
 
-def choose_encoder(stored: StoredModel, weights: str, device: str, settings: ImageSettings) -> EncoderChoice:
-    """Return the model's encoder; refuse one whose network, weights or input differ."""
+def choose_encoder(
+    stored: StoredModel, weights: str, device: str, runtime: Runtime, settings: ImageSettings
+) -> tuple[EncoderChoice, Fingerprint]:
+    """Return the model's encoder and the fingerprint of its features here.
+
+    An encoder is refused if its network, weights or input differ.
+    """
     expected = stored.model.fingerprint
-    choice = EncoderChoice(weights, expected.encoder, expected.seed, input_size(stored))
+    choice = EncoderChoice(weights, expected.encoder, expected.seed, recipe_of(stored))
     identity = choice.identify()
     origin = Origin(describe_preprocessing(settings), expected.decoder)
-    found = make_fingerprint(identity, origin, seed=expected.seed, device=device)
+    found = make_fingerprint(identity, origin, seed=expected.seed, device=device, runtime=runtime)
     require_same_encoder(expected, found, f"{stored.folder} with {weights} on {device}")
     if identity.dim != stored.model.head.dim:
         raise InputError(
             f"{stored.folder}: expected an encoder of {stored.model.head.dim} features, as the head has,"
             f" found {identity.dim} of {identity.encoder}"
         )
-    return choice
+    return choice, found
+
+
+@dataclass(frozen=True)
+class ModelEncoder:
+    """The encoder of a model, ready to run here."""
+
+    runner: Runner
+    probe_difference: float | None  # from the runtime that the model was trained with
+
+
+@dataclass(frozen=True)
+class EncoderPlan:
+    """Where and by what a model's encoder runs here, and the function that loads it."""
+
+    device: str
+    runtime: str  # with its version
+    load: Callable[[], ModelEncoder]
+
+
+def plan_encoder(
+    stored: StoredModel,
+    *,
+    weights: str | None,
+    device: str,
+    runtime: str,
+    images: ImageSettings,
+    threads: int,
+) -> EncoderPlan:
+    """Refuse at once a model that cannot run here, and plan its encoder."""
+    place, given = choose_device(stored, device), choose_weights(stored, weights)
+    # A model without a probe can only be compared by the name and version of its runtime.
+    made = stored.model.fingerprint
+    chosen = choose_runtime(runtime, place, made.runtime if stored.model.probe is None else None)
+    load = partial(_load_encoder, stored, given, place, chosen, images, threads)
+    return EncoderPlan(place, chosen.words, load)
+
+
+def _load_encoder(
+    stored: StoredModel, weights: str, device: str, runtime: Runtime, images: ImageSettings, threads: int
+) -> ModelEncoder:
+    """Load a model's encoder on a device; refuse one that gives other features of the model's probe."""
+    model = stored.model
+    choice, found = choose_encoder(stored, weights, device, runtime, images)
+    runner = load_runner(choice, device, runtime=runtime, threads=threads)
+    probe = None if model.probe is None else encode_probe(runner, threads)
+    source = f"{stored.folder} with {weights} on {device}"
+    difference = require_comparable((model.fingerprint, model.probe), (found, probe), source)
+    return ModelEncoder(runner, difference)

@@ -29,8 +29,8 @@ class ScoredCase:
     """The score of a case, and every problem that keeps it from being dismissed."""
 
     case_id: str
-    score: float | None  # the maximum over its images; None: no image could be scored
-    image_id: str | None  # the image that sets the score
+    score: float | None  # of its images, as the model aggregates them; None: no image could be scored
+    image_id: str | None  # the highest image; None: the aggregation has no deciding image
     problems: tuple[str, ...]
     failed: bool  # an image could not be scored
     sketches: dict[str, str] = field(default_factory=dict)  # of its pictures, by image
@@ -43,7 +43,7 @@ class WorklistRow:
     case_id: str
     score: float | None  # None: it could not be scored
     decision: Decision
-    image_id: str | None  # the image with the highest score
+    image_id: str | None  # the image with the highest score; None: the aggregation has no deciding image
     tau: float | None
     complete: bool  # it fulfils the model's protocol
     reason: str | None  # why it may not be dismissed, apart from its score
@@ -98,6 +98,8 @@ class WorklistRecord(Document, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     rows: dict[str, str]
+    runtime: str | None  # of the encoder, with its version
+    probe_difference: float | None  # of the encoder's features from those of the model's training
 
 
 def record_of(worklist: Path) -> Path:
@@ -105,8 +107,14 @@ def record_of(worklist: Path) -> Path:
     return worklist.with_name(f"{worklist.name}.record.json")
 
 
-def write_worklist(out: Path, rows: Iterable[WorklistRow]) -> Path | None:
-    """Write the rows sorted by case_id, and their record.
+def write_worklist(
+    out: Path,
+    rows: Iterable[WorklistRow],
+    *,
+    runtime: str | None = None,
+    probe_difference: float | None = None,
+) -> Path | None:
+    """Write the rows sorted by case_id, and their record with what made the features.
 
     Return where another worklist in this place was kept with its record, if any.
     """
@@ -116,8 +124,12 @@ def write_worklist(out: Path, rows: Iterable[WorklistRow]) -> Path | None:
     if kept is not None and record.exists():
         record.rename(record_of(kept))
     # As they are read again: white space around a text and lone surrogates do not come back.
-    digests = WorklistRecord(rows={row.case_id: _digest(row) for _, row in _rows_in(out)})
-    write_file(record, sealed_bytes(digests.as_document()), private=True)
+    made = WorklistRecord(
+        rows={row.case_id: _digest(row) for _, row in _rows_in(out)},
+        runtime=runtime,
+        probe_difference=probe_difference,
+    )
+    write_file(record, sealed_bytes(made.as_document()), private=True)
     return kept
 
 
