@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trust_cache.api.certificate_functions import certify, plan
-    from trust_cache.api.clinic_functions import certify_model, export_model, monitor, triage
+    from trust_cache.api.clinic_functions import certify_model, export_model, monitor
     from trust_cache.api.data_functions import (
         build_manifest,
         cache_info,
         convert_cache,
+        export_features,
         import_features,
         simulate,
         subset_cache,
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     )
     from trust_cache.api.demo import demo
     from trust_cache.api.doctor import doctor
-    from trust_cache.api.encoder_functions import convert_weights, extract
+    from trust_cache.api.encoder_functions import convert_weights, extract, triage
     from trust_cache.api.estimate import estimate
     from trust_cache.api.image_functions import preprocess, show_image, synthesize_images
+    from trust_cache.api.reproduce import reproduce
     from trust_cache.api.study_functions import compare, rivals, show, write_report
     from trust_cache.api.training_functions import external, fit_heads, sweep, trajectories
     from trust_cache.api.verify_folder import verify
@@ -49,6 +51,7 @@ __all__ = [
     "demo",
     "doctor",
     "estimate",
+    "export_features",
     "export_model",
     "external",
     "extract",
@@ -59,6 +62,7 @@ __all__ = [
     "open_cache",
     "plan",
     "preprocess",
+    "reproduce",
     "rivals",
     "select_threshold",
     "show",
@@ -90,6 +94,7 @@ _HOMES = {
     "demo": "trust_cache.api.demo",
     "doctor": "trust_cache.api.doctor",
     "estimate": "trust_cache.api.estimate",
+    "export_features": "trust_cache.api.data_functions",
     "export_model": "trust_cache.api.clinic_functions",
     "external": "trust_cache.api.training_functions",
     "extract": "trust_cache.api.encoder_functions",
@@ -100,6 +105,7 @@ _HOMES = {
     "open_cache": "trust_cache.cache.cache_reader",
     "plan": "trust_cache.api.certificate_functions",
     "preprocess": "trust_cache.api.image_functions",
+    "reproduce": "trust_cache.api.reproduce",
     "rivals": "trust_cache.api.study_functions",
     "select_threshold": "trust_cache.statistics.thresholds",
     "show": "trust_cache.api.study_functions",
@@ -109,7 +115,7 @@ _HOMES = {
     "sweep": "trust_cache.api.training_functions",
     "synthesize_images": "trust_cache.api.image_functions",
     "trajectories": "trust_cache.api.training_functions",
-    "triage": "trust_cache.api.clinic_functions",
+    "triage": "trust_cache.api.encoder_functions",
     "verify": "trust_cache.api.verify_folder",
     "verify_cache": "trust_cache.api.data_functions",
     "write_report": "trust_cache.api.study_functions",

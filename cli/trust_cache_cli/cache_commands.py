@@ -1,4 +1,4 @@
-"""The commands simulate and cache info, verify, convert, subset, import."""
+"""The commands simulate and cache info, verify, convert, subset, import, export."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 app, caches = command_group(), command_group()
-app.add_typer(caches, name="cache", help="Inspect, verify, copy and import caches of features.")
+app.add_typer(caches, name="cache", help="Inspect, verify, copy, import and export caches of features.")
 
 
 @command(
     app,
     "simulate --like nlbs --out nlbs.zarr",
     "simulate --like rsna --out rsna.h5 --views 4 --seed 1",
+    "simulate --like nlbs --out benign.zarr --cases 300 --preset benign",
     kept="{out} is unfinished; delete it and run the same command again",
 )
 def simulate(
@@ -46,15 +47,33 @@ def simulate(
         int | None, typer.Option(metavar="N", help="The number of cases. [as in the data set]")
     ] = None,
     patients: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="Share of patients with two or three cases, which are alike."),
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of patients with two or three cases, which are alike. [as in the preset]",
+        ),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The law of the features: plain, subtypes, hard-positives, benign, heavy-tails, sites,"
+            " view-noise, correlated, patients or mixed.",
+        ),
+    ] = "plain",
 ) -> None:
     """Write a cache of synthetic features with a known truth, in the shape of a public data set."""
     from trust_cache.synthetic.feature_cohort import simulate_cache
 
     made = simulate_cache(
-        like, out, views=views, seed=seed, truth_seed=truth_seed, cases=cases, patients=patients
+        like,
+        out,
+        views=views,
+        seed=seed,
+        truth_seed=truth_seed,
+        cases=cases,
+        patients=patients,
+        preset=preset,
     )
     _say_written(made)
     say(f"Synthetic data: the results have no clinical meaning. Next: trust-cache fit-heads {out} --out run/")
@@ -139,7 +158,7 @@ def subset(
 
 @command(
     caches,
-    "cache import features.npz --manifest manifest.csv --out cache.zarr",
+    "cache import features.parquet --manifest manifest.csv --out cache.zarr --encoder dinov2",
     "cache import features.npz --array features --manifest manifest.csv --out cache.h5 --encoder b2",
     name="import",
     kept="{out} is unfinished; delete it and run the same command again",
@@ -147,12 +166,17 @@ def subset(
 def import_(
     features: Annotated[
         Path,
-        typer.Argument(help="A .npy or .npz file of features: [image, dim] or [image, view, dim]."),
-    ],
-    manifest: Annotated[
-        Path, typer.Option(metavar="FILE", help="The manifest, its rows in the order of the features.")
+        typer.Argument(
+            help="A Parquet or Arrow file with image_id and features, a row for each image (and view); or a"
+            " .npy or .npz file of [image, dim] or [image, view, dim] in the manifest's order, or in that"
+            " of the array image_id of an .npz file."
+        ),
     ],
     out: OutCache,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The manifest of the images. [the columns of the table]"),
+    ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -161,13 +185,53 @@ def import_(
         ),
     ] = None,
     array: Annotated[
-        str, typer.Option(metavar="NAME", help="The array of a .npz file that holds the features.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The column of the table (or the start of the names of its numbered columns), or the array"
+            " of the .npz file, that holds the features.",
+        ),
     ] = "features",
 ) -> None:
-    """Make a cache of imported features."""
-    from trust_cache.cache.copy_cache import import_features
+    """Make a cache of features that another program made.
+
+    A row whose features are empty is a failed image: it stays a row without features, and its case is
+    reviewed. An image of the manifest that has no row is refused.
+    """
+    from trust_cache.api.data_functions import import_features
 
     _say_written(import_features(features, manifest, out, encoder=encoder, array=array))
+
+
+@command(
+    caches,
+    "cache export cache.zarr --out features.parquet",
+    "cache export cache.zarr --out features.arrow --views 0",
+)
+def export(
+    cache: CacheArgument,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The file: .parquet, .arrow or .feather, .npy or .npz."),
+    ],
+    views: Annotated[
+        int | None, typer.Option(metavar="K", help="Augmented views; 0 is the clean view alone. [all]")
+    ] = None,
+) -> None:
+    """Write the features of a cache to one file for other programs.
+
+    A Parquet or Arrow file has a row for each image and view, with the manifest's columns, the number of the
+    view, and the features as float32, empty for a failed image. A .npy or .npz file has float16 features
+    [image, view, dim], NaN for a failed image, and the manifest beside it.
+    """
+    from trust_cache.api.data_functions import export_features
+
+    made = export_features(cache, out, views=views)
+    beside = "" if made.manifest is None else f", the manifest to {made.manifest}"
+    say(f"Written to {out}{beside}: {made.images:,} images, {made.views} views, {made.dim} features.")
+    if made.failed:
+        warn([f"{made.failed:,} images have no features: theirs are empty in {out}"])
+    warn(made.warnings)
 
 
 def _pair(word: str) -> tuple[str, str]:

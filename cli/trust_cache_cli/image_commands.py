@@ -9,6 +9,7 @@ from trust_cache_cli.options import (
     AllowUrls,
     AsJson,
     ClusterOptions,
+    Decoder,
     Like,
     Seed,
     Workers,
@@ -37,6 +38,7 @@ def preprocess(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet of the results.")
     ] = None,
+    decoder: Decoder = "imagecodecs",
     allow_urls: AllowUrls = False,
 ) -> None:
     """Convert every DICOM of a manifest to a canonical 16-bit breast PNG.
@@ -57,6 +59,7 @@ def preprocess(
             out,
             workers=cluster.cluster() or workers,
             sheet=sheet,
+            decoder=decoder,
             allow_urls=allow_urls,
             on_start=shown.start,
             advance=shown.advance,

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trust_cache_cli.options import AsJson, AugmentedViews, Encoder, ImageSize, command, command_group
+from trust_cache_cli.options import (
+    AsJson,
+    AugmentedViews,
+    Encoder,
+    ImageSize,
+    Recipe,
+    Runtime,
+    command,
+    command_group,
+)
 from trust_cache_cli.output import bar, program, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
@@ -66,7 +75,9 @@ def estimate(
     ] = "random",
     encoder: Encoder = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")] = "auto",
-    image_size: ImageSize = "1520x912",
+    runtime: Runtime = "auto",
+    image_size: ImageSize = None,
+    recipe: Recipe = None,
     json: AsJson = False,
 ) -> None:
     """Print the size of a manifest's cache, and how long extraction takes on this device.
@@ -78,7 +89,14 @@ def estimate(
     from trust_cache.api.estimate import estimate as estimate_extraction
 
     found = estimate_extraction(
-        manifest, views, weights=weights, encoder=encoder, device=device, image_size=image_size
+        manifest,
+        views,
+        weights=weights,
+        encoder=encoder,
+        device=device,
+        runtime=runtime,
+        image_size=image_size,
+        recipe=recipe,
     )
     if json:
         show_json(as_document(found))
@@ -102,8 +120,9 @@ def demo(
 
     Reuses the finished parts of an earlier start. Needs `trust-cache[extract]`.
     """
-    from trust_cache.api.demo import CASES, Listener
+    from trust_cache.api.demo import CASES
     from trust_cache.api.demo import demo as run_demo
+    from trust_cache.api.reproduce import Listener
 
     with bar("  ") as shown:
         listener = Listener(step=shown.announce, part=shown.show)
@@ -115,6 +134,7 @@ def demo(
         "Look at",
         (
             f"{made.features.report}: the page of the full-size cohort, with all studies",
+            f"{made.features.paper}: the paper's tables and figures, published and of these cohorts",
             f"{made.images.report}: the page of the small cohort",
             f"{made.images.sheet}: its pictures",
             f"{folders['certified']}/table.md: the table above, in the folder of the certificates",

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from trust_cache.base.errors import InputError, StoppedError, TrustCacheError
+from trust_cache.base.executor import keep_freed_memory
 from trust_cache.base.files import DISK_FULL
 from trust_cache.base.places import redacted, refuse_credentials
 from trust_cache_cli import (
@@ -96,6 +97,7 @@ for module in (
 
 def main() -> None:
     """Run the command line; no traceback for a user's mistake."""
+    keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every pipe can encode a tau

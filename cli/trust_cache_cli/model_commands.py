@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache.base.errors import parse_day
-from trust_cache_cli.options import AsJson, Overwrite, RunArgument, Threads, Workers, command, command_group
+from trust_cache_cli.options import (
+    AsJson,
+    Overwrite,
+    RunArgument,
+    Runtime,
+    Threads,
+    Workers,
+    command,
+    command_group,
+)
 from trust_cache_cli.output import bar, note, note_kept, say, show_json, show_list, warn
 
 if TYPE_CHECKING:
@@ -268,9 +277,11 @@ class TriageOptions:
     device: Annotated[
         str,
         typer.Option(
-            metavar="DEVICE", help="auto, cpu or cuda; auto: the device that the model was made on."
+            metavar="DEVICE",
+            help="auto, cpu or cuda; auto: cuda for a model that was made on it, if there is one, else cpu.",
         ),
     ] = "auto"
+    runtime: Runtime = "auto"
     workers: Workers = None
     audit: Annotated[
         float | None,
@@ -300,6 +311,7 @@ class TriageOptions:
             weights=self.weights,
             uncertified=self.uncertified,
             device=self.device,
+            runtime=self.runtime,
             workers=self.workers if self.workers is not None else os.cpu_count() or 1,
             audit=self.audit,
             audit_key=self.audit_key,
@@ -320,8 +332,8 @@ def triage(
     dicoms: Annotated[
         Path,
         typer.Argument(
-            help="A folder of DICOM files, grouped by StudyInstanceUID; every entry is accounted for;"
-            " or a manifest of them (.csv) with case_id, laterality, projection, path."
+            help="A folder of DICOM files, where each StudyInstanceUID is a case, or a manifest of files"
+            " (.csv) with the columns case_id, laterality, projection and path."
         ),
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", help="A model folder from export-model.")],
@@ -330,7 +342,9 @@ def triage(
     manifest: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Read cases and projections from this table; paths are relative to DICOMS."
+            metavar="FILE",
+            help="Take cases, sides and projections from this manifest, for files whose headers lack them;"
+            " its paths are relative to the folder DICOMS.",
         ),
     ] = None,
     json: AsJson = False,
@@ -339,11 +353,12 @@ def triage(
 
     **A research tool, not a medical device.** A case with any failed, missing or unexpected image, with
     implausible pixels or with features unlike those of the fitting cases is never dismissed; the column
-    reason names the check and what to do. Without a certificate every case is review, unless
-    --uncertified. With --audit, a random share of the dismissed cases is to be read anyway. The scores are
-    added to the model's history, and a warning says when they drift away from those of the evaluation. An
-    encoder or preprocessing that differs from the model's, and a model folder with any changed byte, are
-    refused. Resumes an interrupted start. Exit code 1 if some cases could not be scored.
+    reason names the check and what to do. In a folder, every file, link and folder is explained or is a
+    reason for review. Without a certificate every case is review, unless --uncertified. With --audit, a
+    random share of the dismissed cases is marked audit, to be read anyway. The scores are added to the
+    model's history, and a warning says when they drift away from those of the evaluation. An encoder or
+    preprocessing that differs from the model's, and a model folder with any changed byte, are refused.
+    After an interruption, the same command resumes. Exit code 1 if some cases could not be scored.
     """
     from trust_cache.clinic.triage import triage as triage_all
 

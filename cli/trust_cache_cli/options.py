@@ -130,8 +130,34 @@ OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folde
 OutRun = Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder to write.")]
 OutCache = Annotated[str, typer.Option("--out", metavar="CACHE", help="The cache to write: .zarr or .h5.")]
 AugmentedViews = Annotated[int, typer.Option(metavar="K", help="Augmented views per image.")]
-Encoder = Annotated[str | None, typer.Option(metavar="NAME", help="Any timm model. [Mammo-CLIP's B5]")]
-ImageSize = Annotated[str, typer.Option(metavar="HxW", help="Height and width of the encoder's input.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="mammo-clip-b5, mammo-clip-b2, mammo-fm, any timm model, or huggingface. [mammo-clip-b5]",
+    ),
+]
+ImageSize = Annotated[
+    str | None,
+    typer.Option(metavar="HxW", help="Height and width of the encoder's input. [its recipe's; 1520x912]"),
+]
+Recipe = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A TOML file with keys of the encoder's recipe. [its own recipe]"),
+]
+Runtime = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="torch, openvino or auto; auto: OpenVINO on a processor, if it is installed."
+    ),
+]
+Decoder = Annotated[
+    str,
+    typer.Option(
+        metavar="imagecodecs|nvimagecodec",
+        help="Decodes compressed frames: on the processor, or lossless ones on an NVIDIA GPU.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Worker processes. [all cores]")]
 Like = Annotated[str, typer.Option(metavar="SET", help="The data set to imitate: rsna or nlbs.")]
 AllowUrls = Annotated[

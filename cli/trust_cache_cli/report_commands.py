@@ -54,6 +54,7 @@ class PointOptions:
     app,
     "report run/ --out report.html",
     "report run/ certified/ external/ sweep/ compare/ --out report.html --figures figures/",
+    "report run_b5/ run_b2/ compare/ --out report.html",
     "report run/ --out report.html --by site --prevalence 0.005 --title 'NLBS, five heads'",
 )
 def report(
@@ -61,8 +62,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN [FOLDER]...",
-            help="A run folder (or a table of scores), and further folders to include: from certify,"
-            " external, sweep, compare, rivals, in any order.",
+            help="A run folder (or a table of scores), and further folders to include: other runs, and"
+            " folders of certify, external, sweep, compare, rivals, in any order.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],

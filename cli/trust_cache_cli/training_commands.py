@@ -45,6 +45,7 @@ def _configurations(default: str) -> object:
     app,
     "fit-heads cache.zarr --out run/",
     "fit-heads cache.zarr --out run/ --configurations ce,closed-loop --repeats 5",
+    "fit-heads cache.zarr --out run/ --configurations paper,tuned",
     "fit-heads cache.zarr --out run/ --lr 1e-3 --epochs 40 --weight-decay 0.01",
     "fit-heads cache.zarr --out run/ --configurations mine.toml --low-memory --resume",
     name="fit-heads",

@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from trust_cache.api.demo import Listener, show_from_features, show_from_images
+from trust_cache.api.demo import show_from_features, show_from_images
+from trust_cache.api.reproduce import Listener
 from trust_cache.base.errors import InputError
 from trust_cache.synthetic.feature_cohort import simulate_cache
 
@@ -28,7 +29,7 @@ def stop_at(number: int) -> Callable[[str], None]:
 
 def written(folder: Path) -> dict[str, bytes]:
     """All results that do not depend on time or place."""
-    names = ("scores.csv", "points.csv", "results.csv", "compare.csv")
+    names = ("scores.csv", "points.csv", "results.csv", "compare.csv", "numbers.csv")
     return {
         str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.name in names
     }
@@ -39,7 +40,7 @@ def test_features_interrupted_at_every_step(tmp_path: Path) -> None:
     once, often = tmp_path / "once", tmp_path / "often"
     done = show_from_features(once, Listener(), cases=600)
     assert done.verification.holds
-    for number in range(2, 8):
+    for number in range(2, 13):
         with pytest.raises(StopError):
             show_from_features(often, Listener(step=stop_at(number)), cases=600)
     show_from_features(often, Listener(), cases=600)
@@ -66,4 +67,4 @@ def test_images_interrupted_and_resumed(tmp_path: Path) -> None:
 def test_another_cache_in_the_output_folder_is_refused(tmp_path: Path) -> None:
     simulate_cache("nlbs", tmp_path / "nlbs.zarr", views=0, seed=5, cases=20, dim=8)
     with pytest.raises(InputError, match="choose another --out"):
-        show_from_features(tmp_path, Listener())
+        show_from_features(tmp_path, Listener(), cases=40)

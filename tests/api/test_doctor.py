@@ -22,9 +22,11 @@ from trust_cache.api.doctor import (
     kernel_cache_finding,
     package_findings,
     processor_findings,
+    runtime_findings,
     total_memory,
     usable_cores,
 )
+from trust_cache.encoders import known_runtimes
 
 
 def refuse(name: str) -> object:
@@ -73,6 +75,23 @@ def test_packages_by_extra() -> None:
     assert by_name["none-such"].fix == "pip install 'trust-cache[extract]'"
     assert by_name["also-none"].fix == "pip install 'trust-cache[cluster]'"
     assert "pytest" not in by_name
+    (optional,) = package_findings(["none-such>=1; extra == 'openvino'"])
+    assert (optional.state, optional.fix) == ("note", "pip install 'trust-cache[openvino]'")
+
+
+def test_the_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_runtimes, "version", {"torch": "2.13.0", "openvino": "2026.4.1"}.__getitem__)
+    with_torch, with_openvino = runtime_findings()
+    assert (with_torch.found, with_torch.state) == ("2.13.0", "good")
+    assert with_openvino.found == "2026.4.1, taken by --runtime auto on a processor"
+    monkeypatch.setattr(known_runtimes, "version", {"torch": "2.13.0", "openvino": "2023.1"}.__getitem__)
+    with_torch, with_openvino = runtime_findings()
+    assert with_torch.found == "2.13.0, taken by --runtime auto on a processor"
+    assert (with_openvino.state, with_openvino.found) == (
+        "note",
+        "expected openvino 2025.4 or newer, found 2023.1",
+    )
+    assert with_openvino.fix == "pip install --upgrade 'trust-cache[openvino]'"
 
 
 def test_devices_reported_by_torch() -> None:

@@ -23,7 +23,7 @@ NAMES = {
     "manifest": "build_manifest", "weights": "convert_weights", "report": "write_report",
     "images show": "show_image", "images synthesize": "synthesize_images", "cache info": "cache_info",
     "cache verify": "verify_cache", "cache convert": "convert_cache", "cache subset": "subset_cache",
-    "cache import": "import_features",
+    "cache import": "import_features", "cache export": "export_features",
 }  # fmt: skip
 COMMANDS = [
     f"{name} {inner}" if name in {"images", "cache"} else name

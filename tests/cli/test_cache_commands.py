@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
@@ -108,7 +109,31 @@ def test_subset_and_import(run: Run, cache: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "fewer.zarr").exists()
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "convert", "subset", "import"])
+def test_export_and_import_of_tables(
+    run: Run, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "features.parquet"
+    done = run("cache", "export", cache, "--out", out)
+    assert (done.code, "60 images, 3 views, 48 features" in done.out) == (0, True), done.err
+    again = run("cache", "import", out, "--out", tmp_path / "again.zarr", "--encoder", "mine")
+    assert (again.code, "60 images of 20 cases" in again.out) == (0, True), again.err
+    arrays = run("cache", "export", cache, "--out", tmp_path / "features.npy", "--views", 0)
+    assert (arrays.code, "features.manifest.csv" in arrays.out) == (0, True)
+    fewer = tmp_path / "fewer.csv"
+    pl.read_csv(tmp_path / "features.manifest.csv", infer_schema=False).head(12).write_csv(fewer)
+    part = run("cache", "import", out, "--manifest", fewer, "--out", tmp_path / "part.zarr")
+    assert (part.code, "144 rows of images that are not in" in caplog.text) == (0, True)
+    for words, message in (
+        (["export", cache, "--out", tmp_path / "x.csv"], "expected a file name that ends in .parquet"),
+        (["export", cache, "--out", tmp_path / "x.npy", "--views", 9], "at least 9 augmented views, found 2"),
+        (["import", out, "--array", "E", "--out", tmp_path / "x.zarr"], "expected a column of lists 'E'"),
+        (["import", tmp_path / "features.npy", "--out", tmp_path / "x.zarr"], "--manifest"),
+    ):
+        refused = run("cache", *words)
+        assert (refused.code, message in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "convert", "subset", "import", "export"])
 def test_every_cache_command_has_an_example(run: Run, command: str) -> None:
     shown = run("cache", command, "--help")
     assert shown.code == 0

@@ -13,6 +13,7 @@ from trust_cache.base.documents import unseal
 WriteScores = Callable[..., Path]
 QUICK = ("--resamples", 200, "--swaps", 200, "--resplits", 5)
 NAMES = ("ce", "closed-loop", "fixed-tau")
+TWO = {"one": 0.9, "two": 0.8}  # files and their AUROCs
 
 
 def test_compare_prints_tables_and_one_sentence_a_comparison(
@@ -30,6 +31,18 @@ def test_compare_prints_tables_and_one_sentence_a_comparison(
     assert done.out.count("  - At 9") == 4
     assert done.out.count("  - The case AUROC of closed-loop is") == 2
     assert (tmp_path / "out" / "compare.json").exists()
+
+
+def test_several_files_are_named_and_compared(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:
+    files = [scores_file(f"{name}.csv", configurations=NAMES, auroc=auroc) for name, auroc in TWO.items()]
+    done = run("compare", *files, "--out", tmp_path / "out", "--names", "b5, b2", *QUICK)
+    assert done.code == 0, done.err
+    assert "b5 \u2212 b2" in done.out
+    assert "adjustment for 14 comparisons" in " ".join(done.out.split())
+    found = run("compare", *files, "--out", tmp_path / "more", "--json", *QUICK)
+    assert [item["name"] for item in json.loads(found.out)["runs"]] == ["one", "two"]
+    wrong = run("compare", *files, "--out", tmp_path / "none", "--names", "b5", *QUICK)
+    assert (wrong.code, "expected 2 different names" in wrong.err) == (2, True)
 
 
 def test_json_alone_on_stdout_and_options_kept(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_sentinels_in_every_text_element(run: Run, tmp_path: Path, caplog: pytes
     assert listed["folder"]["entries"] == 10
     said = "".join(outcome.out + outcome.err for outcome in outcomes)
     assert "Written to" in said
+    assert "The folder has 10 entries: 2 folders, 8 " in said
     written = [
         path
         for path in tmp_path.rglob("*")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.clinic.dicom_files import write_case
 from tests.manifest import material
 
 
@@ -99,3 +100,10 @@ def test_no_files_needs_no_images(run: Run, train: Path, tmp_path: Path) -> None
     assert (refused.code, "--no-files makes the manifest without them" in refused.err) == (2, True)
     assert run("manifest", "rsna", train, "--out", tmp_path / "m.csv", "--no-files").code == 0
     assert (tmp_path / "m.csv").is_file()
+
+
+def test_a_folder_without_labels_says_so(run: Run, tmp_path: Path) -> None:
+    write_case(tmp_path / "dicoms", 1)
+    done = run("manifest", "dicom", tmp_path / "dicoms", "--out", tmp_path / "m.csv")
+    assert done.code == 0, done.err
+    assert "4 images of 1 case; without labels: for triage, not for training." in done.out

@@ -65,7 +65,8 @@ def test_demo_runs_twice(run: Run, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "agrees with" in done.out
     assert "no clinical meaning" in done.out
-    trained = [tmp_path / "demo" / part / "run" / "scores.csv" for part in ("images", "features")]
+    runs = ("images/run", "features/paper/rsna/run")
+    trained = [tmp_path / "demo" / run_folder / "scores.csv" for run_folder in runs]
     files = [path.stat().st_ino for path in trained]
     assert run(*words).code == 0
     assert [path.stat().st_ino for path in trained] == files  # finished parts are reused

@@ -153,6 +153,11 @@ def test_the_table_of_certify_as_a_picture(printed: object, width: int, expected
             "no results were written, earlier ones are",
         ),
         ("rivals c.zarr --out o", "api.study_functions.rivals", "no results were written"),
+        (
+            "reproduce --nlbs c.zarr --out o",
+            "api.reproduce.reproduce",
+            "complete steps are kept in o; the same command with --resume continues",
+        ),
         ("demo --out o", "api.demo.demo", "finished steps are kept in o; the same command resumes"),
     ],
 )

@@ -19,7 +19,7 @@ from trust_cache.base.documents import unseal
 COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
 GRID = ("--grid", "lambda_dismiss=0,0.05", "--grid", "margin=0.05,0.1")
 # 104 settings, in a bank of 100 and one of 4; long enough to be stopped in the middle of it.
-LONG = ("--grid", "lambda_dismiss=0..0.5:13", "--grid", "margin=0..0.3:8", "--epochs", "30", "--repeats", "2")
+LONG = ("--grid", "lambda_dismiss=0..0.5:13", "--grid", "margin=0..0.3:8", "--epochs", "12", "--repeats", "2")
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,7 @@ def scores_in(out: Path) -> list[Path]:
     return list(out.glob("scores/*/*.safetensors"))
 
 
+@pytest.mark.slow
 def test_killed_at_several_moments_and_resumed(run: Run, cache: Path, tmp_path: Path) -> None:
     """SIGKILL after the first fold, in the second repeat, and as the winner is being certified."""
     whole, out = tmp_path / "whole", tmp_path / "sweep"

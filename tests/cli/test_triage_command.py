@@ -75,7 +75,7 @@ def test_examples_of_estimate(run: Run, workplace: Path, command: str) -> None:
         assert document["timing"]["seconds"] > 0
         assert document["timing"]["preprocess_per_image"] is None
     else:
-        assert "Preprocessing the DICOM files" in done.out
+        assert "to preprocess a DICOM file" in done.out
     assert workplace.is_dir()
 
 

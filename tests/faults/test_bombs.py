@@ -38,7 +38,7 @@ def read():
         from trust_cache.cache.verify_cache import verify_cache
         return [problem.sentence for problem in verify_cache(place)]
     if kind == "array":
-        from trust_cache.cache.copy_cache import import_features
+        from trust_cache.cache.exchange.import_features import import_features
         return import_features(Path(place), Path(place).with_name("manifest.csv"), out)
     if kind == "png":
         from trust_cache.images.png_files import read_grey_png

@@ -18,7 +18,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.cache.extract import extraction_record
 from trust_cache.cache.extract.extract import extract
 from trust_cache.cache.extract.extraction_record import read_origin
-from trust_cache.cache.extract.shard_work import ImageFile, decode
+from trust_cache.cache.extract.picture_source import ImageFile, read_picture
 from trust_cache.cache.extract.view_features import torch_threads
 from trust_cache.certificate import evidence
 from trust_cache.certificate.certified_folder import write_certification
@@ -44,7 +44,7 @@ def test_pngs(tmp_path: Path) -> None:
 
     def act(_whole: bytes, damaged: bytes) -> str:
         path.write_bytes(damaged)
-        decoded = decode(ImageFile("0", str(path)), pinned=False)
+        decoded = read_picture(ImageFile("0", str(path)), pinned=False)
         if decoded.pixels is not None:  # the damage is behind the picture's end
             assert np.array_equal(decoded.pixels.numpy(), pixels)
             return "decoded"

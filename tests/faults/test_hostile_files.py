@@ -19,12 +19,12 @@ from zarr.core.metadata import v3
 from tests.cache.material import some_features, write_cache
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import open_cache
-from trust_cache.cache.copy_cache import import_features
+from trust_cache.cache.exchange.import_features import import_features
 from trust_cache.cache.known_stores import open_store
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.zarr_store import ZarrStore
-from trust_cache.clinic.incoming_cases import scan_folder
 from trust_cache.images.dicom_file import MOST_INFLATED, read_dataset
+from trust_cache.images.folders.folder_cases import scan_folder
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.preprocess import preprocess
 

@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from trust_cache.base.errors import InputError
@@ -12,13 +13,15 @@ from trust_cache.cache.fingerprint import Fingerprint
 from trust_cache.cache.known_stores import create_store
 from trust_cache.cache.layout import SHARD_IMAGES, CacheDescription, Layout
 from trust_cache.cache.zarr_shards import index_bytes
+from trust_cache.encoders.probe import make_probe
 from trust_cache.manifest.manifest_file import read_manifest
 
 DIM = 2048  # of Mammo-CLIP's encoder
 # Texts as long as those of an extraction: each byte here is one byte of the total.
 _TYPICAL = Fingerprint(
-    "tf_efficientnet_b5", "0" * 64, (1520, 912), "-" * 100, "-" * 100, "float32", "-" * 200, 0, ""
-)
+    encoder="tf_efficientnet_b5", weights_sha256="0" * 64, recipe="-" * 283, preprocessing="-" * 100,
+    runtime="openvino 2026.4.1", precision="float32", view_settings="-" * 200, seed=0, decoder="",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ def _described_bytes(layout: Layout, table: pl.DataFrame, fingerprint: Fingerpri
         fingerprint=fingerprint,
         columns=array_names(table.columns),
         manifest_sha256=manifest_sha256(table),
+        probe=make_probe(np.zeros(layout.dim)),  # any numbers take as many bytes
     )
     with tempfile.TemporaryDirectory(prefix="trust-cache-") as folder:
         cache = Path(folder) / "empty.zarr"

@@ -1,6 +1,5 @@
-"""The functions of the commands certify --model, export-model, triage and monitor."""
+"""The functions of the commands certify --model, export-model and monitor."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -14,7 +13,6 @@ from trust_cache.api.result import Result, lifted
 from trust_cache.base.text_tables import whole_percent
 from trust_cache.clinic import certify_model as certifying
 from trust_cache.clinic import export_model as exporting
-from trust_cache.clinic import triage as triaging
 from trust_cache.clinic.monitoring import monitor as monitoring
 from trust_cache.clinic.monitoring.monitor_words import sentences
 from trust_cache.manifest.protocol import SCREENING, Protocol
@@ -118,69 +116,6 @@ def export_model(
         on_epoch=on_epoch,
     )
     return lifted(ExportResult, made)
-
-
-@dataclass(frozen=True, repr=False)
-class TriageResult(Result, triaging.Triage):
-    """A worklist: one row per case, with the test for drift and the warnings."""
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the rows of the worklist."""
-        return pl.DataFrame([asdict(row) for row in self.rows], infer_schema_length=None)
-
-    def _lines(self) -> Iterator[str]:
-        dismissed = sum(row.decision == "dismiss" for row in self.rows)
-        yield f"Worklist {self.out}: {len(self.rows):,} cases, {dismissed:,} dismiss"
-        yield f"{self.failed:,} cases with an image that could not be scored"
-        if self.counts is not None:
-            yield f"the folder has {self.counts.sentence}"
-        yield "research tool, not a medical device"
-
-
-def triage(
-    dicoms: Path | str,
-    model: Path | str,
-    out: Path | str,
-    *,
-    manifest: Path | str | None = None,
-    weights: str | None = None,
-    uncertified: bool = False,
-    device: str = "auto",
-    workers: int | None = None,
-    audit: float | None = None,
-    audit_key: Path | str | None = None,
-    expired: bool = False,
-    history: Path | str | None = None,
-    on_start: Callable[[int, int], None] = lambda _cases, _resumed: None,
-    advance: Callable[[], None] = lambda: None,
-) -> TriageResult:
-    """Score new cases with a model and write a worklist: dismiss, audit or review.
-
-    A research tool, not a medical device. `dicoms` is a folder of DICOM files, of which every entry is
-    accounted for (`counts`), or a manifest of them. A case with a failed, missing or unexpected image, with
-    implausible pixels or with features unlike those of the fitting cases is never dismissed. `audit` is the
-    share of dismissed cases that is drawn by a key to be read anyway. Needs `trust-cache[extract]`.
-    """
-    settings = triaging.TriageSettings(
-        weights=weights,
-        uncertified=uncertified,
-        device=device,
-        workers=(os.cpu_count() or 1) if workers is None else workers,
-        audit=audit,
-        audit_key=_path(audit_key),
-        expired=expired,
-        history=_path(history),
-    )
-    done = triaging.triage(
-        Path(dicoms),
-        Path(model),
-        Path(out),
-        settings,
-        manifest=_path(manifest),
-        on_start=on_start,
-        advance=advance,
-    )
-    return lifted(TriageResult, done)
 
 
 @dataclass(frozen=True, repr=False)

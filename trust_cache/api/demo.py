@@ -5,7 +5,7 @@ Each part finishes what an earlier start left unfinished and reuses what it fini
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from trust_cache.api.certificate_functions import describe_point, point_table
+from trust_cache.api.reproduce import Listener, reproduce
 from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
 from trust_cache.cache.cache_reader import Cache, open_cache
@@ -23,8 +24,9 @@ from trust_cache.certificate.certified_folder import write_certification
 from trust_cache.certificate.certify import certify
 from trust_cache.certificate.evidence import Options
 from trust_cache.certificate.verify import Verification, verify
-from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, RANDOM
-from trust_cache.heads.fit import EpochReport, fit_heads
+from trust_cache.encoders.known_encoders import RANDOM
+from trust_cache.encoders.recipe import DEFAULT_ENCODER
+from trust_cache.heads.fit import fit_heads
 from trust_cache.heads.fold_training import PartialRun
 from trust_cache.heads.run_folder import RECORD, RunFolder, labels_sha256
 from trust_cache.images.contact_sheet import write_sheet
@@ -32,10 +34,9 @@ from trust_cache.images.picture_folder import pictures_of
 from trust_cache.images.preprocess import preprocess
 from trust_cache.manifest.build_manifest import build_manifest
 from trust_cache.report.page import write_page
+from trust_cache.report.paper_folder import PaperFolder
 from trust_cache.report.report import make_report
-from trust_cache.studies.compare.compare import compare
-from trust_cache.studies.compare.compare_folder import write_comparison
-from trust_cache.studies.external import evaluate_externally
+from trust_cache.studies.reproduction.published import EXTERNAL, RSNA
 from trust_cache.studies.sweep.sweep import sweep
 from trust_cache.studies.sweep.sweep_request import describe_space
 from trust_cache.synthetic.feature_cohort import simulate_cache, simulated_fingerprint
@@ -53,32 +54,9 @@ EPOCHS = 200  # ten times the paper's: a few hundred images make few steps per e
 CONFIGURATION = "closed-loop"
 
 # The part from features
-TRAIN_CASES = 3_000  # of the cohort that the external models are trained on
+NLBS_CASES = 3_000  # half of the data set: the demonstration is to be quick
 GRID = ("lambda_dismiss=0,0.05,0.2", "margin=0.05,0.1")
 RESPLITS = 200
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Callbacks: `step` at the start of each step, `part` with the finished and all parts of the step."""
-
-    step: Callable[[str], None] = lambda _title: None
-    part: Callable[[int, int], None] = lambda _done, _of: None
-
-    def epoch(self, report: EpochReport) -> None:
-        """Report the epochs of a training."""
-        self.part(report.done, report.epochs)
-
-    def counter(self, of: int) -> Callable[[], None]:
-        """Return a callback for each of a known number of parts."""
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            self.part(done, of)
-
-        return advance
 
 
 @dataclass(frozen=True)
@@ -104,6 +82,7 @@ class FromFeatures:
     cache: Path
     folders: Mapping[str, Path]  # run, certified, external, sweep, compare
     report: Path
+    paper: Path  # the page of the paper's tables and figures
     certification: Certification
     verification: Verification
 
@@ -122,7 +101,7 @@ class Demonstration(Result):
     def _lines(self) -> Iterator[str]:
         yield "Demonstration on synthetic data: the results have no clinical meaning"
         yield from map(describe_point, self.features.certification.points)
-        yield f"pages: {self.features.report}, {self.images.report}"
+        yield f"pages: {self.features.report}, {self.features.paper}, {self.images.report}"
 
 
 def demo(
@@ -174,24 +153,27 @@ def show_from_images(out: Path, listen: Listener, *, cases: int = CASES) -> From
 
 
 def show_from_features(out: Path, listen: Listener, *, cases: int | None = None) -> FromFeatures:
-    """Simulate features at full size, or of fewer `cases`, and run every step and study up to the page."""
+    """Simulate features at full size, or of fewer `cases`, and run every step and study up to the pages."""
     out.mkdir(parents=True, exist_ok=True)
-    folders = {name: out / name for name in ("run", "certified", "external", "sweep", "compare")}
-    cache, run, certified = out / "rsna.zarr", folders["run"], folders["certified"]
-    listen.step(f"a synthetic cohort like RSNA, as features: {cache}")
+    cache, other, paper = out / "rsna.zarr", out / "nlbs.zarr", PaperFolder(out / "paper")
+    listen.step(f"synthetic cohorts like RSNA and NLBS, as features: {cache}, {other}")
     opened = _simulate("rsna", cache, cases)
-    listen.step(f"five configurations over five folds, out-of-fold scores: {run}")
-    if not _is_trained(run, opened):
-        fit_heads(opened, run, seed=SEED, on_epoch=listen.epoch, **_start(run))
-    listen.step(f"operating points, their bounds and certificates: {certified}")
+    _simulate("nlbs", other, NLBS_CASES if cases is None else cases)
+    made = reproduce(
+        opened, other, paper.path, seed=SEED, repeats=1, resplits=RESPLITS, resume=True, listen=listen
+    )
+    run, certified, swept = paper.run(RSNA), out / "certified", out / "sweep"
+    listen.step(f"operating points at a prevalence of 0.5 %, and their verification: {certified}")
     certification = certify(
         run, seed=SEED, prevalence=0.005, resplits=RESPLITS, advance=listen.counter(RESPLITS)
     )
     write_certification(certification, certified, overwrite=True)
     verification = verify(certified / "certificates" / f"{CONFIGURATION}@0.95.json", run)
-    _run_studies(cache, folders, listen, cases)
+    _sweep(cache, swept, listen)
+    folders = {"run": run, "certified": certified, "external": paper.run(EXTERNAL), "sweep": swept}
+    folders["compare"] = paper.compared(RSNA)
     report = _write_report(out, list(folders.values()), listen)
-    return FromFeatures(cache, folders, report, certification, verification)
+    return FromFeatures(cache, folders, report, made.page, certification, verification)
 
 
 def _make_pictures(out: Path, png: Path, listen: Listener, cases: int) -> tuple[int, int]:
@@ -209,22 +191,14 @@ def _make_pictures(out: Path, png: Path, listen: Listener, cases: int) -> tuple[
     return done.images, len(done.failures)
 
 
-def _run_studies(cache: Path, folders: Mapping[str, Path], listen: Listener, cases: int | None) -> None:
-    external, swept = folders["external"], folders["sweep"]
-    listen.step(f"heads trained on a synthetic cohort like NLBS, certified on the first cohort: {external}")
-    train = _simulate("nlbs", cache.with_name("nlbs.zarr"), TRAIN_CASES if cases is None else cases)
-    if not _is_trained(external, train):
-        evaluate_externally(train, cache, external, seed=SEED, on_epoch=listen.epoch, **_start(external))
+def _sweep(cache: Path, swept: Path, listen: Listener) -> None:
     listen.step(f"a sweep over {' and '.join(GRID)}: {swept}")
-    if not (swept / "results.csv").exists():
-        space = describe_space(GRID)
-        sweep(
-            cache, swept, space, seed=SEED, resume=True,
-            on_heads=lambda now: listen.part(int(now.done), now.heads),
-        )  # fmt: skip
-    listen.step(f"tests of the differences between configurations: {folders['compare']}")
-    comparison = compare(folders["run"], advance=listen.counter(RESPLITS))
-    write_comparison(comparison, folders["compare"], overwrite=True)
+    if (swept / "results.csv").exists():
+        return
+    sweep(
+        cache, swept, describe_space(GRID), seed=SEED, resume=True,
+        on_heads=lambda now: listen.part(int(now.done), now.heads),
+    )  # fmt: skip
 
 
 def _write_report(out: Path, folders: list[Path], listen: Listener) -> Path:

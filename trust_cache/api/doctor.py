@@ -19,14 +19,15 @@ import polars as pl
 from trust_cache.api.cache_size import CacheSize, estimate_size
 from trust_cache.api.result import Result
 from trust_cache.base.files import claim_private, kernel_folder
+from trust_cache.encoders.known_runtimes import OPENVINO, RUNTIMES, TORCH
 
 State = Literal["good", "note", "missing"]
 
 GB = 1e9
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 EXTRACT = "pip install 'trust-cache[extract]'"
-CLUSTER = "pip install 'trust-cache[cluster]'"
-_FIXES = {"": "pip install --force-reinstall trust-cache", "extract": EXTRACT, "cluster": CLUSTER}
+OPTIONAL = ("openvino", "huggingface", "excel")  # extras that add something; nothing is missing without them
+_REINSTALL = "pip install --force-reinstall trust-cache"
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _LITTLE_MEMORY = 4 * GB  # RSNA's cache with 8 views takes 2 GB, training it 0.45 GB more
 
@@ -143,10 +144,29 @@ def package_findings(required: list[str] | None = None) -> list[MachineFinding]:
         if extra == "dev":
             continue
         topic = f"libraries [{extra}]" if extra else "libraries"
+        fix = f"pip install 'trust-cache[{extra}]'" if extra else _REINSTALL
         try:
             findings.append(MachineFinding(topic, name, "good", version(name)))
         except PackageNotFoundError:
-            findings.append(MachineFinding(topic, name, "missing", "not installed", _FIXES[extra]))
+            state: State = "note" if extra in OPTIONAL else "missing"
+            findings.append(MachineFinding(topic, name, state, "not installed", fix))
+    return findings
+
+
+def runtime_findings() -> list[MachineFinding]:
+    """Check which runtimes can run an encoder, and which one `--runtime auto` takes on a processor."""
+    findings = []
+    faster = OPENVINO.problem is None
+    for runtime in RUNTIMES:
+        finding, problem = partial(MachineFinding, "runtimes", runtime.name), runtime.problem
+        if problem is not None:
+            expected, _, fix = problem.rpartition("; run ")
+            state: State = "note" if runtime.extra in OPTIONAL else "missing"
+            findings.append(finding(state, expected, fix))
+        elif runtime == (OPENVINO if faster else TORCH):
+            findings.append(finding("good", f"{runtime.found}, taken by --runtime auto on a processor"))
+        else:
+            findings.append(finding("good", str(runtime.found)))
     return findings
 
 
@@ -180,7 +200,7 @@ def decoder_findings(
 ) -> list[MachineFinding]:
     """Check for every transfer syntax that its decoder works."""
     try:
-        decode = import_module("trust_cache.images.decode")
+        decode = import_module("trust_cache.images.decoding.decode")
     except ImportError as error:
         found = f"DICOM files cannot be read ({error})"
         return [MachineFinding("decoders", "all transfer syntaxes", "missing", found, EXTRACT)]
@@ -204,6 +224,7 @@ def examine(folder: Path, manifest: Path | None = None, views: int = 8) -> tuple
         disk_finding(free_disk(folder), folder, size),
         kernel_cache_finding(),
         *device_findings(),
+        *runtime_findings(),
         *decoder_findings(),
         *package_findings(),
     )

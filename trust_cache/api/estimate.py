@@ -17,15 +17,17 @@ from trust_cache.api.cache_size import CacheSize, estimate_size
 from trust_cache.api.result import Result
 from trust_cache.base.errors import InputError
 from trust_cache.base.text_tables import describe_views
-from trust_cache.cache.extract.extraction_plan import ExtractSettings, parse_image_size
+from trust_cache.cache.extract.extraction_plan import ExtractSettings, holds_dicoms, parse_image_size
 from trust_cache.cache.extract.extraction_record import read_origin
 from trust_cache.cache.extract.view_features import Runner, load_runner, make_fingerprint
 from trust_cache.cache.views import decide_views
-from trust_cache.encoders.known_encoders import DEFAULT_ENCODER, RANDOM
+from trust_cache.encoders.known_encoders import RANDOM
+from trust_cache.encoders.known_runtimes import AUTO, choose_runtime
+from trust_cache.encoders.recipe import DEFAULT_ENCODER, GivenRecipe, read_recipe
 from trust_cache.encoders.torch_runtime import choose_devices, default_batch
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import process_image
-from trust_cache.images.png_files import decode_png, encode_png, is_dicom, read_grey_png
+from trust_cache.images.png_files import decode_png, encode_png, read_grey_png, starts_as_dicom
 from trust_cache.manifest.manifest_file import ManifestImage, read_manifest
 
 SAMPLE = 5  # images, spread over the manifest
@@ -38,18 +40,20 @@ class Timing:
     """The seconds of each step, and of the whole extraction."""
 
     device: str
+    runtime: str  # of the encoder, with its version
     images: int
     views: int  # augmented ones
     sample: int  # images that were measured
     preprocess_per_image: float | None  # of DICOM files, on one core; None: the files are PNGs
     decode_per_image: float  # of a PNG, on one thread
     encode_per_view: float
-    decoding_threads: int
+    decoding_workers: int  # threads for PNGs, processes for DICOM files
 
     @property
     def seconds(self) -> float:
-        """The extraction: threads decode while the device encodes, so the slower of the two decides."""
-        decoding = self.images * self.decode_per_image / self.decoding_threads
+        """The extraction: workers decode while the device encodes, so the slower of the two decides."""
+        decode = self.decode_per_image if self.preprocess_per_image is None else self.preprocess_per_image
+        decoding = self.images * decode / self.decoding_workers
         encoding = self.images * (self.views + 1) * self.encode_per_view
         return max(decoding, encoding)
 
@@ -78,7 +82,7 @@ def _sample(images: Sequence[ManifestImage], source: str) -> list[_Sampled]:
 
 def _look_at(image: ManifestImage) -> _Sampled:
     path = Path(image.location or "")
-    if not is_dicom(path):
+    if not starts_as_dicom(str(path)):
         pixels, seconds = _timed(lambda: read_grey_png(str(path)))
         return _Sampled(image.image_id, pixels, None, seconds)
     made, preprocess = _timed(lambda: process_image(path, image.laterality or "L").png_pixels)
@@ -145,7 +149,9 @@ def estimate(
     weights: str = RANDOM,
     encoder: str | None = None,
     device: str = "auto",
-    image_size: str = "1520x912",
+    runtime: str = AUTO,
+    image_size: str | None = None,
+    recipe: GivenRecipe = None,
 ) -> Estimate:
     """Return the size of a manifest's cache, and how long extraction takes on this device.
 
@@ -157,25 +163,31 @@ def estimate(
         encoder=encoder or DEFAULT_ENCODER,
         views=views,
         image_size=parse_image_size(image_size),
+        recipe=read_recipe(recipe),
         device=device,
     )
     identity = settings.choice.identify()
     chosen = choose_devices(device)[0]
-    fingerprint = make_fingerprint(identity, read_origin(manifest), seed=settings.seed, device=chosen)
+    runs = choose_runtime(runtime, chosen)
+    listed = read_manifest(manifest, filled=("path",))
+    dicoms = holds_dicoms(listed, listed.refused(allow_urls=False))
+    origin = settings.dicom_origin() if dicoms else read_origin(manifest)
+    fingerprint = make_fingerprint(identity, origin, seed=settings.seed, device=chosen, runtime=runs)
     size = estimate_size(manifest, views, dim=identity.dim, fingerprint=fingerprint)
-    images = list(read_manifest(manifest, filled=("path",)).images())
+    images = list(listed.images())
     sample = _sample(images, str(manifest))
-    runner = load_runner(settings.choice, chosen, compiled=settings.compiled)
+    runner = load_runner(settings.choice, chosen, runtime=runs)
     preprocess = [item.preprocess for item in sample if item.preprocess is not None]
     timing = Timing(
         device=chosen,
+        runtime=runs.words,
         images=len(images),
         views=views,
         sample=len(sample),
         preprocess_per_image=float(np.mean(preprocess)) if preprocess else None,
         decode_per_image=float(np.mean([item.decode for item in sample])),
         encode_per_view=_time_encoding(sample, settings, runner, settings.batch or default_batch(chosen)),
-        decoding_threads=settings.decoding_threads(1),
+        decoding_workers=settings.picture_source(1, dicoms=dicoms).workers,
     )
     return Estimate(size, timing)
 
@@ -189,20 +201,21 @@ def as_document(found: Estimate) -> dict[str, Any]:
 def sentences(found: Estimate) -> list[str]:
     """Return the estimate in words."""
     size, timing = found.size, found.timing
-    text = [
+    return [
         f"The cache of {size.images:,} images with {describe_views(size.views)} takes"
         f" {size.total / 1e9:.3f} GB ({size.total:,} bytes).",
-        f"Extracting it on {timing.device} takes about {_duration(timing.seconds)}:"
-        f" {timing.encode_per_view * 1e3:.1f} ms per view, {timing.decode_per_image * 1e3:.1f} ms to decode"
-        f" an image on one of {timing.decoding_threads} threads, measured with {timing.sample} images.",
+        f"Extracting it on {timing.device} with {timing.runtime} takes about {_duration(timing.seconds)}:"
+        f" {timing.encode_per_view * 1e3:.1f} ms per view, {_decoding_words(timing)},"
+        f" measured with {timing.sample} images.",
     ]
-    if timing.preprocess_per_image is not None:
-        cores = timing.images * timing.preprocess_per_image
-        text.append(
-            f"Preprocessing the DICOM files takes another {timing.preprocess_per_image * 1e3:.0f} ms per"
-            f" image on one core: about {_duration(cores)} in total, divided by the number of cores."
-        )
-    return text
+
+
+def _decoding_words(timing: Timing) -> str:
+    if timing.preprocess_per_image is None:
+        one = f"{timing.decode_per_image * 1e3:.1f} ms to decode an image"
+        return f"{one} on one of {timing.decoding_workers} threads"
+    one = f"{timing.preprocess_per_image * 1e3:.0f} ms to preprocess a DICOM file"
+    return f"{one} in one of {timing.decoding_workers} worker processes"
 
 
 def _duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.executor import Cluster
 from trust_cache.base.files import write_file
 from trust_cache.images.contact_sheet import draw_steps, write_sheet
+from trust_cache.images.decoding.decode import IMAGECODECS
 from trust_cache.images.dicom_file import read_dataset
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture import cut_breast, prepare_image, tagged_laterality
@@ -54,13 +55,15 @@ def preprocess(
     *,
     workers: int | Cluster | None = None,
     sheet: Path | str | None = None,
+    decoder: str = IMAGECODECS,
     allow_urls: bool = False,
     on_start: Callable[[int, int], None] = _begin,
     advance: Callable[[], None] = lambda: None,
 ) -> PreprocessResult:
     """Convert every DICOM of a manifest to a canonical 16-bit breast PNG; resumes an interrupted run.
 
-    Failed images keep their rows. With `sheet`, a contact sheet is written. Needs `trust-cache[extract]`.
+    Failed images keep their rows. With `sheet`, a contact sheet is written. `decoder` may be `nvimagecodec`
+    on a machine with an NVIDIA GPU. Needs `trust-cache[extract]`.
 
     Examples:
         >>> import trust_cache as tc
@@ -73,6 +76,7 @@ def preprocess(
         manifest,
         out,
         workers=workers or os.cpu_count() or 1,
+        decoder=decoder,
         allow_urls=allow_urls,
         on_start=on_start,
         advance=advance,

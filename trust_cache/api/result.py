@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 from narwhals.typing import IntoDataFrame
 
@@ -93,9 +94,15 @@ def as_polars(table: Frame) -> pl.DataFrame:
     # Lists need neither pandas' nor polars' optional Arrow support.
     columns = {name: frame[name].to_list() for name in frame.columns}
     return pl.DataFrame(
-        {name: [None if value != value else value for value in cells] for name, cells in columns.items()},  # noqa: PLR0124
-        strict=False,
+        {name: [_plain(value) for value in cells] for name, cells in columns.items()}, strict=False
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell of a data frame: an array as a list, NaN and the like as None."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if value != value else value  # noqa: PLR0124
 
 
 def path_or_polars(table: Frame | Path | str) -> pl.DataFrame | Path:

@@ -22,6 +22,7 @@ from trust_cache.report.report import gather_evidence, make_report, named_figure
 from trust_cache.report.terminal import Essentials, essentials
 from trust_cache.studies.compare import compare_folder
 from trust_cache.studies.compare.compare import compare as compare_scores
+from trust_cache.studies.compare.compare_tables import sides
 from trust_cache.studies.compare.comparison_results import Comparison, Contrast
 from trust_cache.studies.rivals import rivals_folder
 from trust_cache.studies.rivals.rival_rules import RivalSettings
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class CompareResult(PlottedResult):
-    """A comparison of every configuration with the reference, and where it was written."""
+    """A comparison of configurations, within a run and between runs, and where it was written."""
 
     comparison: Comparison
     folder: Path | None = None
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
-        """The reference against each other configuration, at each target."""
+        """One column against another, at each target."""
         return self.comparison.contrasts
 
     @property
@@ -54,9 +55,11 @@ class CompareResult(PlottedResult):
 
     def _lines(self) -> Iterator[str]:
         found = self.comparison
-        yield f"Comparison with {found.reference} on {found.cases:,} cases, {found.positives:,} positive"
+        of = f" of {', '.join(run.name for run in found.runs)}" if found.several else ""
+        yield f"Comparison with {found.reference}{of} on {found.cases:,} cases, {found.positives:,} positive"
         for item in found.contrasts:
-            yield f"{item.other} at {whole_percent(item.target)} recall: {item.verdict}, {_points(item)}"
+            what = ": ".join(sides(item))
+            yield f"{what} at {whole_percent(item.target)} recall: {item.verdict}, {_points(item)}"
         yield from shown_files(self.folder)
 
     def _figure(self) -> "Figure":
@@ -71,9 +74,10 @@ def _points(item: Contrast) -> str:
 
 
 def compare(
-    scores: Frame | Path | str,
+    scores: Frame | Path | str | Sequence[Frame | Path | str],
     out: Path | str | None = None,
     *,
+    names: Sequence[str] | None = None,
     targets: Sequence[float] = TARGETS,
     reference: str | None = None,
     resamples: int = 2_000,
@@ -97,6 +101,10 @@ def compare(
     closed-loop, else the first). `margin_points` is the margin of non-inferiority in percentage points of
     dismissal. A folder `out` that exists is refused unless `overwrite` is set.
 
+    A list of runs on caches of the same cases, trained with the same folds, compares encoders: each
+    configuration between every two runs, and the reference with the others within each run. `names` are the
+    names of the runs (default: their encoders).
+
     Examples:
         >>> import trust_cache as tc
         >>> cache = tc.simulate("nlbs", "compared.zarr", cases=300, views=1)
@@ -107,12 +115,14 @@ def compare(
     """
     if out is not None:
         refuse_existing(Path(out), own=compare_folder.OWN, overwrite=overwrite)
+    given: list[Any] = list(scores) if isinstance(scores, list | tuple) else [scores]
     options: dict[str, Any] = {
-        "targets": targets, "reference": reference, "resamples": resamples, "swaps": swaps, "seed": seed,
-        "resplits": resplits, "margin_points": margin_points, "protocol": protocol, "case": case,
-        "label": label, "score": score, "patient": patient, "positive": positive, "advance": advance,
+        "names": names, "targets": targets, "reference": reference, "resamples": resamples, "swaps": swaps,
+        "seed": seed, "resplits": resplits, "margin_points": margin_points, "protocol": protocol,
+        "case": case, "label": label, "score": score, "patient": patient, "positive": positive,
+        "advance": advance,
     }  # fmt: skip
-    found = compare_scores(path_or_polars(scores), **options)
+    found = compare_scores([path_or_polars(item) for item in given], **options)
     if out is None:
         return CompareResult(found)
     compare_folder.write_comparison(found, Path(out), overwrite=overwrite)
@@ -249,10 +259,11 @@ def write_report(
 ) -> ReportResult:
     """Write one offline HTML page of a run: the result, an explorer, figures, tables, provenance.
 
-    `folders` are a run folder (or a table of scores) and the folders of certify, external, sweep, compare and
-    rivals, in any order. With `figures`, all figures are written there too; a folder that exists is refused
-    unless `overwrite` is set. `options` are the settings of `certify` where no certified folder is given,
-    `words` the command line that the page shows, `title` its title (default: the name of the run).
+    `folders` are a run folder (or a table of scores), further runs to show beside it, and the folders of
+    certify, external, sweep, compare and rivals, in any order. With `figures`, all figures are written there
+    too; a folder that exists is refused unless `overwrite` is set. `options` are the settings of `certify`
+    where no certified folder is given, `words` the command line that the page shows, `title` its title
+    (default: the name of the run).
 
     Examples:
         >>> import trust_cache as tc

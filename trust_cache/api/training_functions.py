@@ -40,7 +40,7 @@ def _silent(_done: int, _of: int) -> None:
     """Report nothing."""
 
 
-def _chosen(configurations: Configurations) -> Mapping[str, HeadSettings] | None:
+def chosen_configurations(configurations: Configurations) -> Mapping[str, HeadSettings] | None:
     """Return configurations by name; names are presets or .toml files."""
     if configurations is None or isinstance(configurations, Mapping):
         return configurations
@@ -117,7 +117,7 @@ def fit_heads(
         "low_memory": low_memory, "resume": resume, "overwrite": overwrite, "on_epoch": on_epoch,
         "on_shard": on_shard,
     }  # fmt: skip
-    return lifted(RunResult, fit(cache, out, configurations=_chosen(configurations), **options))
+    return lifted(RunResult, fit(cache, out, configurations=chosen_configurations(configurations), **options))
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,7 +188,7 @@ def external(
         train_cache,
         test_cache,
         out,
-        configurations=_chosen(configurations),
+        configurations=chosen_configurations(configurations),
         folds=None if folds is None else Path(folds),
         split=None if split is None else Path(split),
         seed=seed,

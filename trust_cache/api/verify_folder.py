@@ -15,8 +15,8 @@ from trust_cache.api.result import Result
 from trust_cache.base.digests import changed_files
 from trust_cache.base.errors import InputError
 from trust_cache.base.places import is_url
-from trust_cache.cache.cache_reader import Cache, open_cache, read_failures
-from trust_cache.cache.extract.extraction_record import read_record
+from trust_cache.cache.cache_reader import Cache, open_cache, read_examined, read_failures
+from trust_cache.cache.extract.extraction_record import EXTERNAL, read_record
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.certificate.attempts import LOG_ENDING, log_file, read_attempts
 from trust_cache.certificate.certified_folder import POINTS
@@ -31,8 +31,12 @@ from trust_cache.clinic.monitoring.model_history import read_history
 from trust_cache.clinic.worklist import read_worklist, record_of
 from trust_cache.heads.run_folder import RECORD as RUN
 from trust_cache.heads.run_folder import SCORES, RunFolder
+from trust_cache.images.examined_table import EXAMINED
+from trust_cache.images.image_bytes import image_digest
+from trust_cache.images.image_failures import ImageError
 from trust_cache.images.picture_folder import RECORD as PICTURES
 from trust_cache.images.picture_folder import expected_pictures, folder_of, picture_problems
+from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.studies.compare.compare_folder import COMPARE, comparison_problems
 from trust_cache.studies.rivals.rivals_folder import RIVALS, rivals_problems
 from trust_cache.studies.sweep.sweep_choice import verify_winners
@@ -179,16 +183,23 @@ def _walk_cache(place: str, expected: str | None = None) -> Iterator[ChainLink]:
     if problems:
         yield ChainLink("cache", place, tuple(problems))
         return
-    cache, manifest, recorded = open_cache(place), "", None
+    cache, record, manifest, recorded = open_cache(place), None, "", None
     if expected not in (None, cache.content_sha256):
         problems.append(f"{place}: has other content than the run was made from; train the run again")
     try:
         problems += _other_failures(cache)
         record = read_record(place)
+        if record is not None and (record.dicoms or cache.fingerprint.preprocessing == EXTERNAL):
+            problems += _lost_examined(cache)
         manifest = "" if record is None else record.manifest
         recorded = expected_pictures(manifest) if manifest and _is_there(manifest) else None
     except InputError as error:
         problems.append(str(error))
+    if record is not None and record.dicoms and not problems and _is_there(manifest):
+        others, gone = _other_dicoms(cache, manifest)
+        notes = (f"{place}: {gone:,} of its DICOM files are not there: not compared",) if gone else ()
+        yield ChainLink("cache", place, tuple(others), notes)
+        return
     if recorded is None:
         note = f"{place}: its pictures have no record that can be found: not compared"
         yield ChainLink("cache", place, tuple(problems), (note,))
@@ -209,6 +220,16 @@ def _other_failures(cache: Cache) -> list[str]:
     return _first(f"{cache.source}: image {image}: in failures.csv, but it has features" for image in listed)
 
 
+def _lost_examined(cache: Cache) -> list[str]:
+    """Say that the table of what was found in pictures is lost; `verify_cache` compares its rows."""
+    if read_examined(cache.source) is not None or not cache.done.any():
+        return []
+    return [
+        f"{cache.source}: {EXAMINED} is lost, which has what was found in its pictures; run the same extract"
+        " again, which examines them"
+    ]
+
+
 def _other_pictures(cache: Cache, recorded: dict[str, str], manifest: str) -> list[str]:
     rows = zip(cache.manifest["image_id"].to_list(), cache.pictures, cache.done, strict=True)
     return _first(
@@ -216,6 +237,21 @@ def _other_pictures(cache: Cache, recorded: dict[str, str], manifest: str) -> li
         for image, digest, has in rows
         if has and digest.tobytes().hex() != recorded.get(image)
     )
+
+
+def _other_dicoms(cache: Cache, manifest: str) -> tuple[list[str], int]:
+    """Name images whose DICOM file is not the one that their features were made from; count missing ones."""
+    locations = {image.image_id: image.location for image in read_manifest(manifest).images()}
+    others, gone = [], 0
+    for image, digest, has in zip(cache.manifest["image_id"], cache.pictures, cache.done, strict=True):
+        try:
+            if has and image_digest(locations.get(image) or "") != digest.tobytes().hex():
+                others.append(
+                    f"{cache.source}: image {image}: its features were made from another DICOM file"
+                )
+        except ImageError:
+            gone += 1
+    return _first(others), gone
 
 
 def _first(sentences: Iterable[str]) -> list[str]:
