@@ -6,14 +6,14 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 WORKERS ?= 2
 
-.PHONY: setup demo test test-slow test-browser lint bench docs figures dist clean
+.PHONY: setup demo test test-slow test-browser lint bench docs figures study dist clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "trust-cache needs Python 3.11 or newer: none was found" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[extract,cluster,dev]"
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[extract,openvino,huggingface,cluster,dev]"
 	touch $@
 
 demo: setup
@@ -49,9 +49,14 @@ figures: setup
 	$(BIN)/python docs/make_comparison_figures.py --page docs/comparison.md
 	$(BIN)/python docs/simulate_training_noise.py --page docs/comparison.md
 	$(BIN)/python docs/rivals_numbers.py
+	$(BIN)/python docs/rivals_models.py --page docs/rivals.md
 	$(BIN)/python docs/simulate_scale.py
 	$(BIN)/python docs/make_report_picture.py
 	$(BIN)/python docs/refresh_notebooks.py
+
+# The study of the closed loop: about two hours on two cores; rows that are there are not made again.
+study: setup
+	$(BIN)/python docs/make_study.py --page docs/study.md
 
 # What a release uploads: the source archive and the wheel, checked.
 dist: setup

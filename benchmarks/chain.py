@@ -14,6 +14,8 @@ import torch
 
 from benchmarks.cohort import scratch, simulated
 from benchmarks.extraction import FAST_DIM, FastEncoder, extract_once, write_images
+from trust_cache.cache.extract.picture_source import PngSource
+from trust_cache.cache.extract.view_features import Runner
 from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.known_encoders import load_encoder
 from trust_cache.heads.fit import fit_heads
@@ -51,14 +53,28 @@ def run() -> bool:
         good = _compare(
             "extract, 1 ms a view, the encoder's time not counted",
             lambda: extract_once(
-                folder, files, ViewPlan(VIEWS, seed=0), FastEncoder(), FAST_DIM, batch=16, workers=2
+                folder,
+                files,
+                ViewPlan(VIEWS, seed=0),
+                Runner(FastEncoder(), "cpu"),
+                FAST_DIM,
+                batch=16,
+                source=PngSource(2),
             ),
         )
         small = load_encoder("random", SMALL)
         plan = ViewPlan(SMALL_VIEWS, seed=0)
         good &= _compare(
             f"extract, B5 at {SMALL[0]}x{SMALL[1]}",
-            lambda: extract_once(folder, files[:SMALL_IMAGES], plan, small, small.dim, batch=4, workers=2),
+            lambda: extract_once(
+                folder,
+                files[:SMALL_IMAGES],
+                plan,
+                Runner(small, "cpu"),
+                small.dim,
+                batch=4,
+                source=PngSource(2),
+            ),
         )
     cache = simulated("nlbs")
     out = scratch() / "chain-run"

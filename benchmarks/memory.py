@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 from benchmarks.cohort import discard, rsna_cache, scratch
 
@@ -16,11 +17,12 @@ ANONYMOUS_BYTES = 1.5e9  # when mapped
 
 @dataclass(frozen=True)
 class Usage:
-    """The peaks of one run and the time that its training took."""
+    """The peaks of one run, its wall time and its processor time."""
 
     resident: int
     anonymous: int
     seconds: float
+    processor_seconds: float
 
 
 def run() -> bool:
@@ -58,7 +60,7 @@ def _measure(cache: Path, *words: str) -> Usage:
 
 def measure(*words: str) -> Usage:
     """Run a command in its own process and watch its memory."""
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), children_seconds()
     with subprocess.Popen(
         [sys.executable, "-m", "trust_cache_cli.main", *words], stdout=subprocess.DEVNULL
     ) as process:
@@ -70,7 +72,13 @@ def measure(*words: str) -> Usage:
             time.sleep(0.02)
     if process.returncode:
         raise RuntimeError(f"{words[0]} ended with {process.returncode}")
-    return Usage(resident, anonymous, time.perf_counter() - begin)
+    return Usage(resident, anonymous, time.perf_counter() - begin, children_seconds() - before)
+
+
+def children_seconds() -> float:
+    """Return the processor time of the processes that have ended."""
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _status(process: int) -> dict[str, int]:

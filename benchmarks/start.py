@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from resource import RUSAGE_CHILDREN, getrusage
+
+from benchmarks.memory import children_seconds
 
 AT_MOST_SECONDS, AT_MOST_RIVAL = 0.5, 2.0
 BARE = "import typer\napp = typer.Typer()\n@app.command()\ndef one() -> None:\n    pass\napp()"
@@ -21,7 +22,6 @@ def _best(command: list[str]) -> float:
 
 
 def _processor_seconds(command: list[str]) -> float:
-    before = getrusage(RUSAGE_CHILDREN)
+    before = children_seconds()
     subprocess.run(command, check=True, capture_output=True)
-    after = getrusage(RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return children_seconds() - before

@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 from numpy.random import SFC64, Generator, SeedSequence
 from numpy.typing import NDArray
-from scipy.special import logit
 from scipy.stats import binom
 
 from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
@@ -36,18 +35,17 @@ from trust_cache.heads.trainer import COMPILED, FoldImages, FoldJob, TrainedFold
 from trust_cache.manifest.cases import Cases
 from trust_cache.statistics.bounds import smallest_samples
 from trust_cache.statistics.stratified_draws import draw_stratified, random_keys
-from trust_cache.synthetic import feature_cohort as law
 from trust_cache.synthetic.cohort_shape import (
-    CaseShapes,
-    ImageShapes,
+    assign_patients,
     counts_of,
-    draw_cases,
     draw_exact_cases,
     images_of,
     law_of,
 )
-from trust_cache.synthetic.feature_cohort import FeatureModel, draw_coordinates, make_model
-from trust_cache.synthetic.truth import EPS
+from trust_cache.synthetic.feature_cohort import FeatureModel, draw_coordinates
+from trust_cache.synthetic.feature_law import draw_traits
+from trust_cache.synthetic.population import Population
+from trust_cache.synthetic.truth import LinearHeads, Truth
 
 LIKE = "nlbs"
 DIM = 256
@@ -65,11 +63,12 @@ COLUMNS = (
     "cohort", "configuration", "target", "tau", "dismissed", "positives_dismissed", "bound", "status",
     "auroc", "miss", "spared", "refit_miss", "refit_spared", "chance_01", "chance_05",
 )  # fmt: skip
+TRUTH = Truth(LIKE, dim=DIM)
+PARTS = ("gamma", "beta", "weight", "bias")  # of heads
 _SHARED = 1  # points that share delta: each point is taken as the only one
 _DIGITS, _DECIMALS = 6, 9  # of numbers in the CSV file
 _NEGLIGIBLE = 1e-15  # a chance
 _IMAGES_AT_ONCE = 1_000
-_CASES_AT_ONCE = 4_000
 _CALIBRATION, _REFIT = 1, FOLDS  # the stream of calibration draws; the refit's number among the models
 
 Floats = NDArray[np.float64]
@@ -85,43 +84,53 @@ class SimulatedFeatures:
     rows: FeatureRows
 
 
-def draw_cohort(number: int) -> SimulatedFeatures:
-    """Draw a cohort of exactly NLBS's counts."""
+def draw_cohort(number: int, truth: Truth = TRUTH, views: int = VIEWS) -> SimulatedFeatures:
+    """Draw a cohort of exactly the data set's counts."""
     generator = Generator(SFC64(SeedSequence([number, *b"coverage"])))
-    shapes = draw_exact_cases(law_of(LIKE), counts_of(LIKE), generator)
+    shapes = draw_exact_cases(law_of(truth.like), counts_of(truth.like), generator)
     images = images_of(shapes)
-    model = make_model(0, DIM)
-    coordinates = draw_coordinates(model, images, generator)
-    size = shapes.positive.size
+    model = truth.model
+    traits = draw_traits(model.law, shapes.positive, generator)
+    size, patients = shapes.positive.size, None
+    if model.law.patients:
+        patients = assign_patients(size, model.law.patients, generator)
+    coordinates = draw_coordinates(model, images, traits, generator, patients)
     cases = Cases(
         pl.Series([f"{case:06d}" for case in range(size)]),
         shapes.positive.astype(np.int64),
         images.case,
-        np.arange(size),
+        np.arange(size) if patients is None else patients,
     )
-    rows = rows_of_array(draw_features(model, coordinates, generator))
+    rows = rows_of_array(draw_features(model, coordinates, views, generator))
     return SimulatedFeatures(cases, images.label.astype(np.int64), rows)
 
 
-def draw_features(model: FeatureModel, coordinates: Floats, generator: Generator) -> NDArray[np.float16]:
+def draw_features(
+    model: FeatureModel, coordinates: Floats, views: int, generator: Generator
+) -> NDArray[np.float16]:
     """Draw features [image, view, dim] of the law of `feature_cohort.draw_features`, many images at once."""
     mean, directions = model.single
-    images, count = coordinates.shape
-    features = np.empty((images, VIEWS + 1, model.dim), dtype=np.float16)
-    for first in range(0, images, _IMAGES_AT_ONCE):
+    features = np.empty((len(coordinates), views + 1, model.dim), dtype=np.float16)
+    for first in range(0, len(coordinates), _IMAGES_AT_ONCE):
         part = coordinates[first : first + _IMAGES_AT_ONCE].astype(np.float32)
         clean = part @ directions + mean
-        clean += np.float32(law.NOISE) * generator.standard_normal(clean.shape, dtype=np.float32)
-        features[first : first + _IMAGES_AT_ONCE, 0] = clean
-        for view in range(1, VIEWS + 1):
-            moved = generator.standard_normal((len(part), count), dtype=np.float32) @ directions
-            noise = generator.standard_normal(clean.shape, dtype=np.float32)
-            moved *= np.float32(law.VIEW_SHIFT)
-            noise *= np.float32(law.VIEW_NOISE)
-            moved += noise
-            moved += clean
-            features[first : first + _IMAGES_AT_ONCE, view] = moved
+        clean += np.float32(model.law.noise) * generator.standard_normal(clean.shape, dtype=np.float32)
+        here = features[first : first + _IMAGES_AT_ONCE]
+        here[:, 0] = clean
+        for view in range(1, views + 1):
+            here[:, view] = clean + view_changes(model, len(part), generator)
     return features
+
+
+def view_changes(model: FeatureModel, images: int, generator: Generator) -> Singles:
+    """Draw how an augmented view of each image differs from the clean one [image, dim]."""
+    _, directions = model.single
+    changes = generator.standard_normal((images, len(directions)), dtype=np.float32) @ directions
+    noise = generator.standard_normal(changes.shape, dtype=np.float32)
+    changes *= np.float32(model.law.view_shift)
+    noise *= np.float32(model.law.view_noise)
+    changes += noise
+    return changes
 
 
 def deal_folds(cases: Cases) -> Folds:
@@ -191,87 +200,11 @@ def train_cohort(features: SimulatedFeatures, number: int) -> TrainedCohort:
     return TrainedCohort(models, cohort)
 
 
-class Population:
-    """New cases of the cohorts' law, of both classes apart: the truth about any head at any threshold.
-
-    As in `trust_cache.synthetic.truth`, only a few numbers of an image matter for a head. Of its noise
-    outside the span of ones, mean and directions, these are the part along the head (one normal number,
-    whatever the head) and the squared length of the rest. So one draw serves all heads: an image is a row of
-    numbers, divided by its standard deviation, and its logit is a product with the head's coefficients.
-    """
-
-    def __init__(self, positives: int = 400_000, negatives: int = 150_000, seed: int = 0) -> None:
-        self.model = make_model(0, DIM)
-        columns = [np.ones(DIM), self.model.mean, self.model.basis]
-        self.span, _ = np.linalg.qr(np.column_stack(columns))
-        generator = Generator(SFC64(SeedSequence([seed, *b"population"])))
-        self.sizes = {1: positives, 0: negatives}
-        self.blocks = {label: self._draw(label, generator) for label in (1, 0)}
-
-    def _draw(self, label: int, generator: Generator) -> list[Singles]:
-        """Draw the cases of a class: blocks [case, image, number] of cases with equally many images."""
-        drawn: dict[int, list[Singles]] = {}
-        for first in range(0, self.sizes[label], _CASES_AT_ONCE):
-            size = min(_CASES_AT_ONCE, self.sizes[label] - first)
-            shapes = draw_cases(law_of(LIKE), size, generator, size * label)
-            images = images_of(shapes)
-            numbers = self._numbers(images, generator)
-            counts = _images_of_cases(shapes)
-            for count in np.unique(counts).tolist():
-                chosen = numbers[(counts == count)[images.case]]
-                drawn.setdefault(count, []).append(chosen.reshape(-1, count, numbers.shape[1]))
-        # Small blocks: a block's logits stay in the processor's cache.
-        return [
-            part
-            for count, parts in sorted(drawn.items())
-            for part in np.array_split(np.concatenate(parts), -(-sum(map(len, parts)) // _CASES_AT_ONCE))
-        ]
-
-    def _numbers(self, images: ImageShapes, generator: Generator) -> Singles:
-        coordinates = draw_coordinates(self.model, images, generator)
-        inside = self.span.T @ self.model.mean + coordinates @ (self.span.T @ self.model.basis).T
-        inside += law.NOISE * generator.standard_normal(inside.shape)
-        along = law.NOISE * generator.standard_normal(len(inside))
-        rest = law.NOISE**2 * generator.chisquare(DIM - self.span.shape[1] - 1, size=len(inside))
-        mean = inside @ self.span.sum(axis=0) / DIM
-        squares = np.einsum("ij,ij->i", inside, inside) + along**2 + rest
-        deviation = np.sqrt(squares / DIM - mean**2 + EPS)
-        return np.asarray(np.column_stack([inside, along]) / deviation[:, None], dtype=np.float32)
-
-    def dismissed(self, heads: Sequence[HeadParameters], taus: Floats) -> Floats:
-        """Return the shares [label, threshold, model, head] of cases below `taus` [threshold, head]."""
-        coefficients, offsets = self._coefficients(heads)
-        shape = (len(heads), heads[0].heads)
-        limits = (logit(taus)[:, None, :] - offsets.reshape(shape)).reshape(len(taus), -1).astype(np.float32)
-        shares = np.zeros((2, len(taus), offsets.size))
-        for label, blocks in self.blocks.items():
-            for block in blocks:
-                cases, images, numbers = block.shape
-                logits = block.reshape(-1, numbers) @ coefficients
-                highest = logits.reshape(cases, images, -1).max(axis=1)
-                for place, limit in enumerate(limits):
-                    shares[label, place] += np.count_nonzero(highest < limit, axis=0)
-            shares[label] /= self.sizes[label]
-        return shares.reshape(2, len(taus), *shape)
-
-    def _coefficients(self, heads: Sequence[HeadParameters]) -> tuple[Singles, Floats]:
-        """Return what the numbers of an image are multiplied with [number, head], and the heads' offsets."""
-        gamma, beta, weight = (
-            np.concatenate([np.asarray(getattr(head, name), dtype=np.float64) for head in heads])
-            for name in ("gamma", "beta", "weight")
-        )
-        bias = np.concatenate([np.asarray(head.bias, dtype=np.float64) for head in heads])
-        direction = (gamma * weight).T  # [dim, head]
-        inside = self.span.T @ direction
-        along = np.linalg.norm(direction - self.span @ inside, axis=0)
-        # LayerNorm subtracts the mean of the features.
-        inside = inside - np.outer(self.span.sum(axis=0), direction.sum(axis=0)) / DIM
-        offsets = np.einsum("hd,hd->h", beta, weight) + bias
-        return np.vstack([inside, along]).astype(np.float32), np.asarray(offsets)
-
-
-def _images_of_cases(shapes: CaseShapes) -> NDArray[np.int64]:
-    return np.bincount(images_of(shapes).case, minlength=shapes.positive.size)
+def dismissed_shares(population: Population, models: Sequence[HeadParameters], taus: Floats) -> Floats:
+    """Return the shares [label, threshold, model, head] of new cases below `taus` [threshold, head]."""
+    parts = (np.concatenate([getattr(model, name) for model in models]) for name in PARTS)
+    shares = population.dismissed(LinearHeads.of(*parts), np.tile(taus, len(models)))
+    return shares.reshape(2, len(taus), len(models), -1)
 
 
 def simulate(number: int, population: Population) -> list[dict[str, object]]:
@@ -279,7 +212,7 @@ def simulate(number: int, population: Population) -> list[dict[str, object]]:
     trained = train_cohort(draw_cohort(number), number)
     points = certify(trained.cohort, number)
     taus = np.array([[point.tau for point in of_target] for of_target in points], dtype=np.float64)
-    shares = population.dismissed(trained.models, taus)
+    shares = dismissed_shares(population, trained.models, taus)
     rows = []
     for head, name in enumerate(CONFIGURATIONS):
         for place, target in enumerate(TARGETS):

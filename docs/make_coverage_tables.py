@@ -48,7 +48,7 @@ def simulate_missing(path: Path, cohorts: int) -> None:
     missing = [number for number in range(cohorts) if number not in done]
     if not missing:
         return
-    population = simulation.Population()
+    population = simulation.Population(simulation.TRUTH)
     begin = time.monotonic()
     with path.open("ab") as file, threadpool_limits(1):
         for count, number in enumerate(missing, 1):

@@ -86,7 +86,7 @@ class Outcome:
 
 def paper_sizes() -> tuple[Size, ...]:
     """Return the sizes of the paper's two data sets."""
-    expected = {name: describe_dataset(name).expected for name in ("nlbs", "rsna")}
+    expected = {name: describe_dataset(name).counts for name in ("nlbs", "rsna")}
     return tuple(Size(name.upper(), item.cases, item.positive_cases) for name, item in expected.items())
 
 

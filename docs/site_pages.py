@@ -31,6 +31,7 @@ COPIED = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
     "cache-format.md": "trust_cache/cache/FORMAT.md",
+    "loop.svg": "trust_cache/figures/loop.svg",
     "paper_operating_points.csv": "tests/goldens/paper_operating_points.csv",
 }
 SETTINGS = (
@@ -45,14 +46,14 @@ SETTINGS = (
 )
 API = {
     "certificates": ("Certificates", ("api.certificate_functions", "api.verify_folder")),
-    "studies": ("Comparisons and pages", ("api.study_functions",)),
+    "studies": ("Comparisons and pages", ("api.study_functions", "api.reproduce")),
     "training": ("Heads, external, sweeps", ("api.training_functions", "heads.estimator")),
     "data": ("Manifests and caches", ("api.data_functions", "cache.cache_reader")),
     "images": (
-        "Images and encoders",
+        "Images, encoders, triage",
         ("api.image_functions", "api.encoder_functions", "api.estimate", "encoders.known_encoders"),
     ),
-    "clinic": ("Models, triage, monitoring", ("api.clinic_functions",)),
+    "clinic": ("Models, monitoring", ("api.clinic_functions",)),
     "machine": ("Machine and demo", ("api.doctor", "api.demo")),
     "numbers": (
         "Bounds and thresholds",

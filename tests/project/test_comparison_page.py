@@ -161,6 +161,7 @@ def test_the_study_of_training_noise_resumes(
     assert pl.read_csv(out)["cohort"].to_list() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_script_makes_every_file_again(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table: alarms -->\n<!-- end -->\nafter\n", encoding="utf-8")

@@ -14,8 +14,7 @@ from scipy.stats import beta, ks_2samp
 from trust_cache.certificate.split import draw_split
 from trust_cache.heads.folds import CALIBRATE, FIT, TEST, draw_final, draw_folds
 from trust_cache.manifest.cases import Cases
-from trust_cache.synthetic.feature_cohort import SimulatedCohort, make_model
-from trust_cache.synthetic.truth import Truth
+from trust_cache.synthetic.feature_cohort import SimulatedCohort
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS = DOCS / "coverage_rows"
@@ -47,6 +46,7 @@ def some_cases(cases: int, positives: int) -> Cases:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_and_finds_the_committed_rows_again(load: Load, tmp_path: Path) -> None:
     """Cohort 0 stays as it is (here with a changed tau), 2 was cut off in a row, 1 is missing."""
     script = load("make_coverage_tables")
@@ -121,40 +121,14 @@ def test_the_status_of_the_rows_is_what_the_tables_count(load: Load) -> None:
         assert np.array_equal(item.met(), stated != "target missed")
 
 
-def test_the_population_scores_as_the_truth_does(load: Load) -> None:
-    """Random heads, the library's own truth as the oracle: within 4 standard errors."""
-    simulation = load("coverage_simulation")
-    population = simulation.Population(positives=40_000, negatives=40_000, seed=5)
-    generator = np.random.default_rng(0)
-    shape = (2, simulation.DIM)
-    true_direction = make_model(0, simulation.DIM).basis[:, 0]
-    heads = simulation.HeadParameters(
-        gamma=1 + 0.1 * generator.standard_normal(shape),
-        beta=0.1 * generator.standard_normal(shape),
-        weight=np.stack([true_direction, generator.standard_normal(simulation.DIM) / 16]),
-        bias=np.array([-0.4, 0.3]),
-    )
-    taus = np.array([[0.4, 0.5], [0.6, 0.7]])
-    shares = population.dismissed([heads], taus)[:, :, 0]
-    for head in range(2):
-        parts = (part[head] for part in (heads.gamma, heads.beta, heads.weight))
-        drawn = Truth("nlbs", dim=simulation.DIM).score(*parts, float(heads.bias[head]), cases=200_000)
-        for label in (0, 1):
-            scores = drawn.scores[drawn.labels == label]
-            for place in range(2):
-                share = float(np.mean(scores < taus[place, head]))
-                assert 0.001 < share < 0.999
-                error = np.sqrt(share * (1 - share) * (1 / scores.size + 1 / 40_000))
-                assert abs(shares[label, place, head] - share) < 4 * error
-
-
 def test_features_of_many_images_have_the_law_of_single_ones(load: Load) -> None:
     simulation = load("coverage_simulation")
     cohort = SimulatedCohort("nlbs", seed=2, dim=simulation.DIM, cases=400)
     images = cohort.manifest.height
     views = simulation.VIEWS + 1
     single = cohort.features(0, images, views)
-    many = simulation.draw_features(cohort.model, cohort.coordinates, np.random.default_rng(1))
+    generator = np.random.default_rng(1)
+    many = simulation.draw_features(cohort.model, cohort.coordinates, simulation.VIEWS, generator)
     assert many.shape == single.shape
     inside = cohort.coordinates @ cohort.model.basis.T + cohort.model.mean
     along = cohort.model.basis[:, 0]

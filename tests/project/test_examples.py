@@ -16,7 +16,7 @@ from tests.project.workshop import build_workshop
 from tests.stores import BUCKET, s3_server
 from trust_cache.base.places import write_bytes
 from trust_cache.cache.extract.view_features import torch_threads
-from trust_cache.encoders.timm_models import import_timm
+from trust_cache.encoders.timm_models import import_timm, prepare_torchvision
 
 # Run in the tests that make their inputs: tests/cli/test_model_commands.py, test_triage_command.py.
 OTHER_TESTS = ("doctor", "estimate", "export-model", "monitor", "triage", "certify --model", "demo")
@@ -29,6 +29,7 @@ SMALLER = {
     "rivals": ("--epochs", "1"),
     "external": ("--epochs", "1"),
     "fit-heads": ("--epochs", "1"),
+    "reproduce": ("--epochs", "1", "--repeats", "1", "--resamples", "200"),
 }
 # An output that an example would resume must be absent or interrupted.
 FRESH = {
@@ -73,6 +74,22 @@ def afar(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             yield cluster.address
 
 
+def save_dinov2(folder: Path) -> None:
+    """A tiny model of RAD-DINO's kind that takes any size."""
+    prepare_torchvision()
+    from transformers import BitImageProcessor, Dinov2Config, Dinov2Model  # noqa: PLC0415 - after torchvision
+
+    size = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "patch_size": 1,
+        "image_size": 8,
+    }
+    Dinov2Model(Dinov2Config(**size)).save_pretrained(folder)
+    BitImageProcessor(size={"shortest_edge": 8}, crop_size=8).save_pretrained(folder)
+
+
 def test_every_command_shows_an_example() -> None:
     assert commands_without_example() == []
     assert len(mine()) > 40
@@ -85,6 +102,12 @@ def test_example(line: str, here: Path, run: Run) -> None:  # noqa: F811
     name = _clear(here, words)
     if "resnet50.safetensors" in line:
         save_file(import_timm().create_model("resnet50").state_dict(), here / "resnet50.safetensors")
+    if "--recipe" in line:
+        (here / "recipe.toml").write_text("mean = 0.5\nstd = 0.5\n")
+    if "huggingface" in line:
+        save_dinov2(here / "rad-dino")
+    if "Mammo-FM" in line:
+        shutil.copy(here / "b5-model-best-epoch-7.tar", here / "Mammo-FM_BatmanlabTrained_CLIP.tar")
     with torch_threads(1):
         done = run(*words, *SMALLER.get(name, ()))
     assert done.code == 0, (line, done.err)

@@ -4,11 +4,13 @@ import re
 import shlex
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import make_scores
 from tests.project.pages import DOCS, blocks, commands, run_python, section
+from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.view_features import torch_threads
 
 GUIDES = DOCS / "guides"
@@ -55,9 +57,14 @@ def test_scores_and_the_recomputation_by_scipy(workplace: Path, run: Run, shape:
 
 def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
     chosen = commands(text_of("guides/features.md"))
-    assert [line.split()[1] for line in chosen] == ["images", "manifest", "preprocess", "extract"]
+    stages = ["images", "manifest", "extract", "preprocess", "simulate", "cache", "cache"]
+    assert [line.split()[1] for line in chosen] == stages
     run_all(run, chosen)
     assert (workplace / "sheet.png").stat().st_size > 1_000
+    (python,) = blocks("python", text_of("guides/features.md"))
+    run_python(python)
+    scores = pl.read_csv(workplace / "scores.csv")
+    assert scores.height == open_cache("again.zarr").images == scores["score"].count()
 
 
 def test_heads_and_sweeps(workplace: Path, run: Run) -> None:  # noqa: F811
@@ -101,9 +108,13 @@ def test_options_on_the_pages_exist(run: Run) -> None:  # noqa: F811
         "preprocess",
         "external",
         "rivals",
+        "manifest embed",
+        "manifest vindr",
+        "manifest dicom",
     )
     shown = " ".join(
-        run(name, "--help").out for name in (*commands_named, "report", "export-model", "triage", "monitor")
+        run(*name.split(), "--help").out
+        for name in (*commands_named, "report", "export-model", "triage", "monitor")
     )
     for page in GUIDES.glob("*.md"):
         for option in set(re.findall(r"`--([a-z-]+)", page.read_text(encoding="utf-8"))):

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import make_scores
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache.base.errors import InputError
-from trust_cache.cache.copy_cache import import_features
+from trust_cache.cache.exchange.import_features import import_features
 from trust_cache.certificate.certify import certify
 from trust_cache.clinic.export_model import Export, export_model
 from trust_cache.clinic.triage import TriageSettings, triage

@@ -10,6 +10,7 @@ import pytest
 from trust_cache.base.versions import REVISION_FILE, revision, tree_revision
 
 ROOT = Path(__file__).parents[2]
+DATASETS = ["cmmd", "csaw-cc", "embed", "nlbs", "rsna", "vindr"]
 FIND = (
     "import sys; from trust_cache.manifest.datasets.dataset import *;"
     " print(descriptions_folder()); print(described_datasets()); import trust_cache_cli.main"
@@ -31,10 +32,7 @@ def test_the_wheel_holds_exactly_two_packages(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"trust_cache", "trust_cache_cli"}
     inside = {name for name in names if name.endswith(".toml") and "data_manifests" in name}
-    assert inside == {
-        "trust_cache/manifest/data_manifests/nlbs.toml",
-        "trust_cache/manifest/data_manifests/rsna.toml",
-    }
+    assert inside == {f"trust_cache/manifest/data_manifests/{name}.toml" for name in DATASETS}
     described = {path.name for path in (ROOT / "data_manifests").glob("*.toml")}
     assert {Path(name).name for name in inside} == described
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "trust_cache").rglob("*.py")}
@@ -58,7 +56,7 @@ def test_descriptions_are_found_in_an_installed_wheel(wheel: Path, tmp_path: Pat
     )
     folder, names = done.stdout.splitlines()
     assert folder == str(site / "trust_cache" / "manifest" / "data_manifests")
-    assert names == "['nlbs', 'rsna']"
+    assert names == str(DATASETS)
 
 
 def test_descriptions_are_found_in_an_editable_install(tmp_path: Path) -> None:
@@ -67,7 +65,7 @@ def test_descriptions_are_found_in_an_editable_install(tmp_path: Path) -> None:
     )
     folder, names = done.stdout.splitlines()
     assert folder == str(ROOT / "data_manifests")
-    assert names == "['nlbs', 'rsna']"
+    assert names == str(DATASETS)
 
 
 def test_the_wheel_carries_the_revision_it_was_built_from(wheel: Path, tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ def test_splits_of_one_cohort_follow_the_law() -> None:
         assert abs(row["met_share"] - expected) < 4 * error
 
 
+@pytest.mark.slow
 def test_the_script_makes_every_file_again(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table: law -->\n<!-- end -->\nafter\n", encoding="utf-8")

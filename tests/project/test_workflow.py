@@ -41,8 +41,7 @@ def test_every_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -
 def _other_cache(run: Run) -> None:  # noqa: F811
     """Make other.zarr, as its own GPU box would."""
     run("manifest", "rsna", "other.csv", "--images", "other_images/", "--out", "other-manifest.csv")
-    run("preprocess", "other-manifest.csv", "--out", "other-png/")
-    words = ("extract", "other-png/manifest.csv", "--weights", "encoder.safetensors", "--out", "other.zarr")
+    words = ("extract", "other-manifest.csv", "--weights", "encoder.safetensors", "--out", "other.zarr")
     with torch_threads(1):
         done = run(*words, *SMALLER["extract"])
     assert done.code == 0, done.err
