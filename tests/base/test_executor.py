@@ -76,3 +76,19 @@ def test_nothing_to_do_and_nobody_to_do_it() -> None:
     assert list(run_items(work, [], 2)) == []
     with pytest.raises(InputError, match="workers"):
         list(run_items(work, [1], 0))
+
+
+@pytest.mark.parametrize("run", ["run_items", "run_in_order"])
+def test_a_script_without_a_main_guard_is_told_so_and_no_item_is_blamed(tmp_path: Path, run: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tests.base.test_executor import work\n"
+        f"from trust_cache.base.executor import {run}\nprint(list({run}(work, [1, 2, 3], 2)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, str(script)]
+    done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=120, env=environment)
+    assert done.stdout == ""
+    last = done.stderr.strip().splitlines()[-1]
+    assert "InputError: the worker processes ended before they started" in last
+    assert 'if __name__ == "__main__":' in last

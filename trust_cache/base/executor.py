@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from typing import Generic, TypeVar
 
 from trust_cache.base.errors import InputError
@@ -96,7 +97,7 @@ def _run_in_order_until_a_death(
     first = next(remaining, None)
     if first is None:
         return []
-    with _open_pool(workers) as pool:
+    with _open_pool(workers) as (pool, started):
         under_way = deque([(first, _submit(pool, function, first))])
         while under_way:
             for item in islice(remaining, workers * _AHEAD + 1 - len(under_way)):
@@ -104,6 +105,7 @@ def _run_in_order_until_a_death(
             item, future = under_way[0]
             wait([future])
             if isinstance(future.exception(), BrokenProcessPool):
+                _require_start(started)
                 wait([waiting for _, waiting in under_way])
                 return list(under_way)
             under_way.popleft()
@@ -114,7 +116,7 @@ def _run_in_order_until_a_death(
 
 
 def _run_alone(function: Callable[[Item], Value], item: Item) -> ItemOutcome[Item, Value]:
-    with _open_pool(1) as pool:
+    with _open_pool(1) as (pool, _):
         future = _submit(pool, function, item)
         wait([future])
     return outcome_of(future, item)
@@ -125,7 +127,7 @@ def _run_until_a_death(
 ) -> Generator[ItemOutcome[Item, Value], None, list[Item]]:
     """Run items until none is left or a process dies; return those without an outcome."""
     under_way: dict[Future[Value], Item] = {}
-    with _open_pool(workers) as pool:
+    with _open_pool(workers) as (pool, started):
         while True:
             for item in islice(remaining, workers * _AHEAD - len(under_way)):
                 under_way[_submit(pool, function, item)] = item
@@ -136,21 +138,35 @@ def _run_until_a_death(
             for future in answered:
                 yield outcome_of(future, under_way.pop(future))
             if len(answered) < len(done):
+                _require_start(started)
                 return list(under_way.values())
 
 
+def _require_start(started: Event) -> None:
+    """Refuse to blame the items where no process ever got as far as waiting for one."""
+    if not started.is_set():
+        raise InputError(
+            "the worker processes ended before they started. Each of them imports the script that started it:"
+            ' keep the script in a file and make the call below `if __name__ == "__main__":`'
+        )
+
+
 @contextmanager
-def _open_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _open_pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     """Open a pool whose processes end with the block, after an error in the middle of an item.
 
+    The event is set once one of its processes has started.
     They watch a pipe that only this process holds open: it closes here, or when this process is killed.
     """
     context = multiprocessing.get_context("spawn")  # decoders and threads do not survive a fork
     watched, held = context.Pipe(duplex=False)
+    started = context.Event()
     with watched:
-        pool = ProcessPoolExecutor(workers, context, initializer=_follow_the_parent, initargs=(watched,))
+        pool = ProcessPoolExecutor(
+            workers, context, initializer=_follow_the_parent, initargs=(watched, started)
+        )
         try:
-            yield pool
+            yield pool, started
         except BaseException:
             held.close()
             raise
@@ -206,8 +222,9 @@ class _Stop:
 _STOP = _Stop()
 
 
-def _follow_the_parent(watched: Connection) -> None:
+def _follow_the_parent(watched: Connection, started: Event) -> None:
     """Leave Ctrl-C to the parent, and end when the parent lets go of the pipe."""
+    started.set()
     keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, args=(watched,), daemon=True).start()
