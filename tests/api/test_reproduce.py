@@ -241,7 +241,15 @@ def test_wrong_uses(caches: dict[str, Path], whole: ReproduceResult, tmp_path: P
     for fee in (float("nan"), float("inf"), -1.0):
         with pytest.raises(InputError, match="fee: expected"):
             tc.reproduce(**caches, out=tmp_path / "paper", fee=fee)
-    assert not (tmp_path / "paper").exists()
+    for words, said in (
+        ({"epochs": 0}, "epochs: expected 1 or more"),
+        ({"views": 9}, "expected at least 9 augmented views, found 1"),
+        ({"threads": 0}, "threads: expected 1 or more"),
+        ({"seed": -1}, "seed: expected 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            tc.reproduce(**caches, out=tmp_path / "paper", **QUICK | words)
+    assert not (tmp_path / "paper").exists()  # a folder would remember the wrong request
     with pytest.raises(InputError, match="resamples: expected 200 to"):
         tc.reproduce(**caches, out=tmp_path / "paper", resamples=10)
     with pytest.raises(InputError, match="found both"):

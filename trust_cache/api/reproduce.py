@@ -29,8 +29,10 @@ from trust_cache.figures.figure import Figure
 from trust_cache.figures.training_figures import loop_figure
 from trust_cache.heads.fit import EpochReport
 from trust_cache.heads.fold_training import PartialRun
-from trust_cache.heads.head_settings import HeadSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
 from trust_cache.heads.run_folder import RunFolder, identify_cache
+from trust_cache.heads.trainer import count_threads
+from trust_cache.heads.training_data import FitSettings, prepare
 from trust_cache.report.page import features_notice
 from trust_cache.report.paper_folder import OWN, PAGE, SCHEMA, PaperFolder, PaperRequest
 from trust_cache.report.paper_page import render_paper_page
@@ -135,12 +137,13 @@ def reproduce(
     listen, folder = listen or Listener(), PaperFolder(Path(out))
     _check_amounts(programme, fee, repeats)
     CompareSettings(resamples=resamples, swaps=resamples, seed=seed, resplits=resplits)  # before training
-    caches = _open_caches({RSNA: rsna, NLBS: nlbs})
+    threads, caches = count_threads(threads), _open_caches({RSNA: rsna, NLBS: nlbs})
     request = PaperRequest(
         schema=SCHEMA, caches={name: identify_cache(cache) for name, cache in caches.items()},
         configurations=dict(_chosen(configurations)), epochs=epochs, views=views, seed=seed,
         repeats=repeats, resplits=resplits, resamples=resamples,
     )  # fmt: skip
+    _check_training(caches, request)
     _clear(folder.path, resume=resume, overwrite=overwrite)
     folder.begin(request, resume=resume)
     training: dict[str, Any] = {
@@ -181,6 +184,16 @@ def _open_caches(given: Mapping[str, Cache | Path | str | None]) -> dict[str, Ca
     if len(caches) == len(given):
         refuse_unlike(caches[RSNA], caches[NLBS])  # before hours of training
     return caches
+
+
+def _check_training(caches: Mapping[str, Cache], request: PaperRequest) -> None:
+    """Refuse what a training would refuse before there is a folder that remembers it."""
+    training = TrainingSettings(epochs=request.epochs)
+    settings = FitSettings(
+        request.configurations, training, request.seed, request.repeats, views=request.views
+    )
+    for cache in caches.values():
+        prepare(cache, settings, None)
 
 
 def _chosen(configurations: Configurations) -> Mapping[str, HeadSettings]:
