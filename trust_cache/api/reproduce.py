@@ -5,6 +5,7 @@ steps and continues an interrupted training.
 """
 
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from trust_cache.studies.reproduction.reproduction import Reproduction
 
 REPEATS, RESPLITS, RESAMPLES = 5, 200, 2_000
 _PAPER_SIZE = (1520, 912)
+_DIGEST, _SHORT = re.compile("[0-9a-f]{64}"), 12
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ def _write(
     )
     figures = [_loop_figure(name, records[name], request) for name in caches]
     compared = {name: folder.compared(name) for name in caches}
-    encoders = tuple(_encoder(name, cache.fingerprint) for name, cache in caches.items())
+    encoders = tuple(describe_encoder(name, cache.fingerprint) for name, cache in caches.items())
     facts = [("encoders", " ".join(encoders)), *_facts(caches, request)]
     page = render_paper_page(found, figures, compared, notices=notices, warnings=warnings, facts=facts)
     about = {"request": request.as_document(), "encoders": list(encoders), "notices": list(notices)}
@@ -313,11 +315,18 @@ def _notices(name: str, made: Fingerprint) -> Iterator[str]:
         yield f"{name.upper()}: the paper's encoder is {ENCODER}; differences may come from the encoder."
 
 
-def _encoder(name: str, made: Fingerprint) -> str:
+def describe_encoder(name: str, made: Fingerprint) -> str:
+    """Say which encoder and weights made the features of a cache."""
     size = "" if made.image_size is None else f" at {made.image_size[0]}x{made.image_size[1]}"
-    return (
-        f"{name.upper()}: features by the encoder {made.encoder}{size}, weights {made.weights_sha256[:12]}."
-    )
+    return f"{name.upper()}: features by the encoder {made.encoder}{size}, {_weights(made.weights_sha256)}."
+
+
+def _weights(known_by: str) -> str:
+    """Name weights by a short digest; imported features have the digest of the features, or none."""
+    short = _DIGEST.sub(lambda digest: digest[0][:_SHORT], known_by)
+    if not short:
+        return "weights unknown"
+    return f"weights unknown ({short})" if short.startswith("features ") else f"weights {short}"
 
 
 def _loop_figure(name: str, run: RunFolder, request: PaperRequest) -> Figure:
