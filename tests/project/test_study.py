@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from trust_cache.statistics.thresholds import allowed_misses
+from trust_cache.studies.reproduction.published import NLBS, RSNA, published
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS, FIGURES = DOCS / "study_rows", DOCS / "study_figures"
@@ -52,6 +53,18 @@ def test_the_penalty_changes_as_little_as_the_page_says() -> None:
         }  # fmt: skip
     converged = mean_gains("closed-loop-lr-0.001", "ce-focal-lr-0.001")
     assert max(map(abs, converged.values())) < max(map(abs, mean_gains("closed-loop", "ce-focal").values()))
+
+
+def test_the_papers_differences_are_those_of_its_tables() -> None:
+    """In its two in-domain settings, at both targets."""
+    found = []
+    for key in (NLBS, RSNA):
+        heads = published().settings[key].heads
+        for name in ("ce-focal", "fixed-tau"):
+            pairs = zip(heads["closed-loop"].points, heads[name].points, strict=True)
+            found += [one.dismissal - other.dismissal for one, other in pairs]  # type: ignore[operator]
+    assert len(found) == 8
+    assert f"beside the {min(found):.0f} to {max(found):.0f} points that the paper's tables have" in WORDS
 
 
 def test_training_changes_as_much_as_the_page_says() -> None:
