@@ -248,6 +248,10 @@ def test_one_data_set_alone(caches: dict[str, Path], tmp_path: Path) -> None:
     assert sum("no cache was given" in text for text in found.notices) == 2
     assert "no cache of this setting was given" in (tmp_path / "paper" / "tables" / "table-2.md").read_text()
     assert "14.31%" in found.page.read_text()
+    legends = [item.table.legend for item in found.reproduction.tables[:3]]
+    assert ["splits: median" in legend for legend in legends] == [True, False, False]
+    assert found.warnings
+    assert all(text.startswith("NLBS in-domain: ") for text in found.warnings)
     assert not (tmp_path / "paper" / "rsna").exists()
     rows = cells(tmp_path / "paper", 1)
     assert "ce-brier, paper" in rows  # published, though not trained here

@@ -295,7 +295,11 @@ def _write(
     )
     records = {name: RunFolder(folder.run(name)) for name in (*caches, EXTERNAL) if folder.has_run(name)}
     warnings = tuple(
-        dict.fromkeys(f"{name}: {text}" for name, run in records.items() for text in run.record.warnings)
+        dict.fromkeys(
+            f"{published().settings[name].title}: {text}"
+            for name, run in records.items()
+            for text in run.record.warnings
+        )
     )
     figures = [_loop_figure(name, records[name], request) for name in caches]
     compared = {name: folder.compared(name) for name in caches}
