@@ -59,6 +59,7 @@ def rates_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
         rows.filter(lambda_dismiss=0.0)
         .group_by("setting", "lr", "epochs")
         .agg(**{f"{100 * recall:g} % recall": 100 * pl.col(measure_of(recall)).mean() for recall in RECALLS})
+        .sort("setting", "lr", "epochs")
     )
     panels = [_rate_panel(here, preset, recall) for preset in SENSITIVITY_PRESETS for recall in RECALLS]
     return finish(alt.concat(*panels, columns=2).resolve_scale(color="independent"))
@@ -86,24 +87,7 @@ def _rate_panel(rows: pl.DataFrame, preset: str, recall: float) -> alt.TopLevelM
 
 def penalty_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
     """What the penalty changes in true dismissal, over its weight and margin, at each learning rate."""
-    base = rows.filter(lambda_dismiss=0.0, epochs=20).select(
-        "setting", "cohort", "lr", base=pl.col(measure_of(RECALLS[0]))
-    )
-    data = (
-        rows.filter((pl.col("lambda_dismiss") > 0) & (pl.col("epochs") == 20))
-        .join(base, on=["setting", "cohort", "lr"])
-        .group_by("setting", "lambda_dismiss", "margin", "lr")
-        .agg(
-            value=100 * (pl.col(measure_of(RECALLS[0])) - pl.col("base")).mean(),
-            error=100 * (pl.col(measure_of(RECALLS[0])) - pl.col("base")).std() / pl.len().sqrt(),
-        )
-        .with_columns(low=pl.col("value") - 2 * pl.col("error"), high=pl.col("value") + 2 * pl.col("error"))
-        .with_columns(
-            margin=pl.format("margin {}", "margin"),
-            lr=pl.format("lr {}", pl.col("lr").replace_strict(RATE_WORDS)),
-        )
-        .sort("setting", "lr", "margin", "lambda_dismiss")
-    )
+    data = pl.concat([_penalty_gains(rows, recall) for recall in RECALLS])
     margins = sorted(data["margin"].unique())
     colour = alt.Color(
         "margin:N", title=None, scale=alt.Scale(domain=margins, range=[BLUE, GREEN, VERMILLION]),
@@ -116,15 +100,36 @@ def penalty_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
         axis=alt.Axis(values=[0.02, 0.05, 0.2, 1]),
     )
     base_chart = alt.Chart().encode(x=x, color=colour)
-    lines = base_chart.mark_line(point=True).encode(y=alt.Y("value:Q", title="points of dismissal at 98 %"))
+    lines = base_chart.mark_line(point=True).encode(y=alt.Y("value:Q", title="points"))
     bars = base_chart.mark_rule().encode(y=alt.Y("low:Q"), y2="high:Q")
     zero = alt.Chart().mark_rule(color=GREY, strokeDash=[3, 3]).encode(y=alt.datum(0))
-    layers = alt.layer(zero, bars, lines, data=inline(data)).properties(width=120, height=130)
+    layers = alt.layer(zero, bars, lines, data=inline(data)).properties(width=120, height=110)
     return finish(
         layers.facet(
             column=alt.Column("lr:N", title=None, sort=[f"lr {RATE_WORDS[rate]}" for rate in RATES]),
-            row=alt.Row("setting:N", title=None),
+            row=alt.Row("row:N", title=None, sort=data["row"].unique(maintain_order=True).to_list()),
         )
+    )
+
+
+def _penalty_gains(rows: pl.DataFrame, recall: float) -> pl.DataFrame:
+    """Return the mean change at a recall after 20 epochs for each setting, with two standard errors."""
+    measure = pl.col(measure_of(recall))
+    here = rows.filter(epochs=20)
+    base = here.filter(lambda_dismiss=0.0).select("setting", "cohort", "lr", base=measure)
+    gain = 100 * (measure - pl.col("base"))
+    return (
+        here.filter(pl.col("lambda_dismiss") > 0)
+        .join(base, on=["setting", "cohort", "lr"])
+        .group_by("setting", "lambda_dismiss", "margin", "lr")
+        .agg(value=gain.mean(), error=gain.std() / pl.len().sqrt())
+        .with_columns(low=pl.col("value") - 2 * pl.col("error"), high=pl.col("value") + 2 * pl.col("error"))
+        .with_columns(
+            margin=pl.format("margin {}", "margin"),
+            lr=pl.format("lr {}", pl.col("lr").replace_strict(RATE_WORDS)),
+            row=pl.format("{}, {} %", "setting", pl.lit(f"{100 * recall:g}")),
+        )
+        .sort("setting", "lr", "margin", "lambda_dismiss")
     )
 
 
@@ -181,13 +186,15 @@ def views_chart(rows: pl.DataFrame) -> alt.TopLevelMixin:
         for recall in RECALLS
     ]  # fmt: skip
     x = alt.X("setting:O", title="augmented views", sort=order, axis=alt.Axis(labelAngle=0))
+    names = sorted(data["configuration"].unique())
     colour = alt.Color(
-        "configuration:N", title=None, scale=alt.Scale(range=[BLUE, BLACK, VERMILLION]),
+        "configuration:N", title=None, scale=alt.Scale(domain=names, range=[BLUE, BLACK, VERMILLION]),
         legend=alt.Legend(orient="bottom"),
     )  # fmt: skip
+    shape = alt.Shape("configuration:N", title=None, scale=alt.Scale(domain=names))  # of one legend
     base = alt.Chart().encode(x=x, color=colour, xOffset="configuration:N")
     y = alt.Y("value:Q", title="dismissal in %", scale=alt.Scale(zero=False))
-    points = base.mark_point(filled=True).encode(y=y, shape="configuration:N")
+    points = base.mark_point(filled=True).encode(y=y, shape=shape)
     bars = base.mark_rule().encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q")
     layers = alt.layer(bars, points, data=inline(pl.concat(parts))).properties(width=290, height=200)
     drawn = layers.facet(column=alt.Column("panel:N", title=None, sort=_PANELS)).resolve_scale(

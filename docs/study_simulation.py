@@ -38,6 +38,7 @@ CONVERGED_LR = 1e-3
 COHORTS = {"nlbs": 100, "rsna": 30}
 SMALL_COHORTS = 30
 MECHANISM_COHORTS = 10
+DRAWS, DRAWS_COHORTS = 5, 6  # of new cases, and cohorts whose heads are measured on each of them
 
 LAMBDAS, MARGINS = (0.02, 0.05, 0.2, 1.0), (0.05, 0.1, 0.3)
 RATES, EPOCHS_TRIED = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3), (5, 10, 20, 40)
@@ -59,6 +60,7 @@ def _faster(name: str) -> HeadSettings:
     return msgspec.structs.replace(presets()[name], lr=CONVERGED_LR)
 
 
+WATCHED = ("ce-focal", "closed-loop")  # they differ in the penalty alone
 CONFIGURATIONS: Mapping[str, HeadSettings] = {
     **presets(),
     "ce-lr-0.001": _faster("ce"),
@@ -173,6 +175,28 @@ def limits_cell(setting: tuple[str, str], seed: int) -> list[Row]:
     ]
 
 
+# Beside it: how far the differences move with the draw of the new cases, which all cohorts share.
+
+
+def draws_cell(preset: str, _number: int) -> list[Row]:
+    """Return the true dismissals of the same heads on several draws of new cases; the study has the first."""
+    truth, watched = truth_of("nlbs", preset), [presets()[name] for name in WATCHED]
+    trained = [
+        linear(train(make_task(draw_cohort(cohort, truth, VIEWS), watched, cohort)))
+        for cohort in range(DRAWS_COHORTS)
+    ]
+    rows: list[Row] = []
+    for draw in range(DRAWS):
+        population = Population(truth, POSITIVES, NEGATIVES, seed=draw)
+        for number, heads in enumerate(trained):
+            dismissals = true_dismissals(population, heads)
+            for head, name in enumerate(WATCHED):
+                rows.append(
+                    {"draw": draw, "trained": number, "configuration": name} | _by_recall(dismissals[:, head])
+                )
+    return rows
+
+
 # Part 2: how much the settings of the penalty matter, beside those of training.
 
 
@@ -227,8 +251,6 @@ def search_dismissals(search: Population, heads: LinearHeads) -> Floats:
 
 
 # Part 3: what the loop does while it trains.
-
-WATCHED = ("ce-focal", "closed-loop")
 
 
 def mechanism_cell(preset: str, cohort: int) -> list[Row]:
@@ -402,6 +424,11 @@ STUDY = (
             _cells(limits_cell, {preset: (like, preset) for preset in preset_laws()}, 1),
         )
         for like in COHORTS
+    ),
+    Part(
+        "draws",
+        ("draw", "trained", "configuration", *_DISMISSALS),
+        _cells(draws_cell, {preset: preset for preset in MECHANISM_PRESETS}, 1),
     ),
     Part(
         "sensitivity",

@@ -8,20 +8,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import trust_cache as tc
-from trust_cache.api.reproduce import Listener, ReproduceResult
+from trust_cache.api.reproduce import Listener, ReproduceResult, describe_encoder
 from trust_cache.base.errors import InputError
 from trust_cache.certificate.points import Terms, choose_threshold, evaluate
 from trust_cache.certificate.score_table import build_cohort, read_scores
 from trust_cache.certificate.split import draw_split
 from trust_cache.studies.reproduction.cohort_counts import refuse_other_data, unlike_the_data
-from trust_cache.synthetic.feature_cohort import SimulatedCohort, simulate_cache
+from trust_cache.studies.reproduction.reproduction import Reproduction
+from trust_cache.synthetic.feature_cohort import SimulatedCohort, simulate_cache, simulated_fingerprint
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "paper_tables.csv"
 QUICK: dict[str, Any] = {"epochs": 2, "repeats": 2, "resplits": 5, "resamples": 200, "threads": 1}
@@ -134,6 +137,45 @@ def test_encoders_are_named_and_synthetic_features_are_a_warning(whole: Reproduc
     assert page.count("<figure") == 1 + 2 + 2  # 1a, 1b of both sets, both comparisons
 
 
+@pytest.mark.parametrize(
+    ("known_by", "words"),
+    [
+        ("a" * 64, "weights aaaaaaaaaaaa."),
+        ("random:seed=17", "weights random:seed=17."),
+        (f"features {'c' * 64}", "weights unknown (features cccccccccccc)."),
+        ("", "weights unknown."),
+    ],
+)
+def test_weights_are_named_by_what_is_known_of_them(known_by: str, words: str) -> None:
+    """Digests are cut, other words are not; imported features come without weights."""
+    made = msgspec.structs.replace(simulated_fingerprint(0), weights_sha256=known_by)
+    assert describe_encoder("nlbs", made) == f"NLBS: features by the encoder simulated, {words}"
+
+
+@pytest.mark.parametrize("equal", ["ce", "fixed-tau"])
+def test_an_equal_dismissal_is_no_first_place(whole: ReproduceResult, equal: str) -> None:
+    """The paper's pattern needs the closed loop to dismiss more than each other head, whatever its name."""
+
+    def sentence(dismissal: float) -> str:
+        shares = {"closed-loop": dismissal, equal: 0.1}
+        results = {
+            key: replace(
+                result,
+                points=tuple(
+                    msgspec.structs.replace(
+                        point, met=True, dismissal=shares.get(str(point.configuration), 0.05)
+                    )
+                    for point in result.points
+                ),
+            )
+            for key, result in whole.reproduction.results.items()
+        }
+        return Reproduction(results, 1_000, 10.0).sentences()[-1]
+
+    assert "here in 0 of 4" in sentence(0.1)
+    assert "here in 4 of 4" in sentence(0.2)
+
+
 def written(folder: Path) -> dict[str, bytes]:
     """All results that do not depend on time or place."""
     names = ("scores.csv", "points.csv", "compare.csv", "numbers.csv", "tables.md")
@@ -206,6 +248,10 @@ def test_one_data_set_alone(caches: dict[str, Path], tmp_path: Path) -> None:
     assert sum("no cache was given" in text for text in found.notices) == 2
     assert "no cache of this setting was given" in (tmp_path / "paper" / "tables" / "table-2.md").read_text()
     assert "14.31%" in found.page.read_text()
+    legends = [item.table.legend for item in found.reproduction.tables[:3]]
+    assert ["splits: median" in legend for legend in legends] == [True, False, False]
+    assert found.warnings
+    assert all(text.startswith("NLBS in-domain: ") for text in found.warnings)
     assert not (tmp_path / "paper" / "rsna").exists()
     rows = cells(tmp_path / "paper", 1)
     assert "ce-brier, paper" in rows  # published, though not trained here
@@ -241,7 +287,15 @@ def test_wrong_uses(caches: dict[str, Path], whole: ReproduceResult, tmp_path: P
     for fee in (float("nan"), float("inf"), -1.0):
         with pytest.raises(InputError, match="fee: expected"):
             tc.reproduce(**caches, out=tmp_path / "paper", fee=fee)
-    assert not (tmp_path / "paper").exists()
+    for words, said in (
+        ({"epochs": 0}, "epochs: expected 1 or more"),
+        ({"views": 9}, "expected at least 9 augmented views, found 1"),
+        ({"threads": 0}, "threads: expected 1 or more"),
+        ({"seed": -1}, "seed: expected 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            tc.reproduce(**caches, out=tmp_path / "paper", **QUICK | words)
+    assert not (tmp_path / "paper").exists()  # a folder would remember the wrong request
     with pytest.raises(InputError, match="resamples: expected 200 to"):
         tc.reproduce(**caches, out=tmp_path / "paper", resamples=10)
     with pytest.raises(InputError, match="found both"):

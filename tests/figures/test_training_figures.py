@@ -70,6 +70,10 @@ def test_the_loop_holds_each_folds_region_reach_and_low_positives(folder: Path) 
         shown = rows_of(spec, spec, "line")[-1]
         expected = quantiles.filter(configuration="fixed-tau", fold=str(fold), label=1)["q05"].to_list()
         assert [row["q05"] for row in shown] == expected
+    high = quantiles.with_columns(q50=pl.when(label=0).then(0.8).otherwise("q50"))
+    spec = spec_of(loop_figure("figure", "The loop", high, taus, "fixed-tau", 0.1).panels[0].chart)
+    for layer in spec["layer"]:  # no line leaves the panel, that of images without cancer neither
+        assert layer["encoding"]["y"]["scale"]["domain"][1] > 0.8
     nobody = quantiles.with_columns(
         pl.lit(None, dtype=pl.Float64).alias(name) for name in ("q05", "q25", "q50")
     )

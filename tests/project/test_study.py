@@ -3,12 +3,17 @@
 import importlib
 import re
 from collections.abc import Callable
+from fractions import Fraction
+from math import comb
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import polars as pl
 import pytest
+
+from trust_cache.statistics.thresholds import allowed_misses
+from trust_cache.studies.reproduction.published import NLBS, RSNA, published
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS, FIGURES = DOCS / "study_rows", DOCS / "study_figures"
@@ -50,6 +55,32 @@ def test_the_penalty_changes_as_little_as_the_page_says() -> None:
     assert max(map(abs, converged.values())) < max(map(abs, mean_gains("closed-loop", "ce-focal").values()))
 
 
+def test_the_papers_differences_are_those_of_its_tables() -> None:
+    """In its two in-domain settings, at both targets."""
+    found = []
+    for key in (NLBS, RSNA):
+        heads = published().settings[key].heads
+        for name in ("ce-focal", "fixed-tau"):
+            pairs = zip(heads["closed-loop"].points, heads[name].points, strict=True)
+            found += [one.dismissal - other.dismissal for one, other in pairs]  # type: ignore[operator]
+    assert len(found) == 8
+    assert f"beside the {min(found):.0f} to {max(found):.0f} points that the paper's tables have" in WORDS
+
+
+def test_training_changes_as_much_as_the_page_says() -> None:
+    focal, rate = mean_gains("ce-focal", "ce"), mean_gains("ce-lr-0.001", "ce")
+    assert round(min(focal.values()), 1) == -1.0
+    rows = pl.read_csv(ROWS / "configurations_rsna.csv").filter(setting="hard-positives")
+    means = dict(rows.group_by("configuration").agg(pl.col("dismissal_98").mean()).iter_rows())
+    assert round(100 * (means["ce-focal"] - means["ce"]), 1) == 0.2
+    assert round(min(gain for (size, _), gain in rate.items() if size == "nlbs")) == -5
+    of_rsna = {preset: gain for (size, preset), gain in rate.items() if size == "rsna"}
+    assert round(of_rsna.pop("hard-positives")) == 2
+    assert round(of_rsna.pop("benign")) == 1
+    assert round(min(of_rsna.values())) == -3
+    assert max(of_rsna.values()) < 0
+
+
 def test_the_settings_change_as_much_as_the_page_says() -> None:
     rows = pl.read_csv(ROWS / "sensitivity.csv")
     keys = ["setting", "cohort", "lr", "epochs"]
@@ -68,6 +99,75 @@ def test_the_settings_change_as_much_as_the_page_says() -> None:
     assert "changes at most 0.03 points" in WORDS
     assert round(float(gains["dismissal_95"].max()), 1) == 0.5  # type: ignore[arg-type]
     assert round(float(gains["dismissal_98"].min()), 1) == -0.3  # type: ignore[arg-type]
+    heavy = gains.filter(pl.col("lambda_dismiss") == 1.0)
+    assert round(float(heavy["dismissal_98"].max()), 1) == 0.2  # type: ignore[arg-type]
+    narrow = heavy.filter(pl.col("margin") < 0.3)
+    assert round(float(narrow["dismissal_95"].min()), 1) == -0.3  # type: ignore[arg-type]
+    assert "changes it by -0.3 to +0.5 points" in WORDS
+
+
+def test_another_draw_of_new_cases_moves_small_differences_as_the_page_says(load: Load) -> None:
+    tables, study = load("study_tables"), load("study_simulation")
+    rows = load("make_study").read_part("draws", ROWS)
+    for preset in study.MECHANISM_PRESETS:
+        for recall in study.RECALLS:
+            means = 100 * tables.draw_means(rows.filter(setting=preset), tables.measure_of(recall))
+            spread = f"{means.std(ddof=1):.3f}"
+            assert "0.002" <= spread <= "0.009", (preset, recall)
+            assert means.size == study.DRAWS
+            one_sign = (means > 0).all() if preset == "benign" else (means < 0).all()
+            assert one_sign == ((preset, recall) != ("hard-positives", 0.95)), (preset, recall)
+    assert "a standard deviation of 0.002 to 0.009 points" in WORDS
+
+
+def test_an_oracle_never_does_worse_than_the_papers_settings(load: Load) -> None:
+    """It may choose them. Two settings that are equal, each better in half of the cohorts, gain nothing."""
+    tables, study = load("study_tables"), load("study_simulation")
+    rows = load("make_study").read_part("sensitivity", ROWS)
+    for preset in study.SENSITIVITY_PRESETS:
+        for recall in study.RECALLS:
+            found = tables.choices(rows.filter(setting=preset), recall)
+            gain = found["best in hindsight"].mean() - found["the paper's settings"].mean()
+            assert 0 <= gain < (0.001 if recall == 0.98 else 0.004), (preset, recall)
+            assert found["best in hindsight"].mean() >= found["best in hindsight, without the penalty"].mean()
+    equal = rows.filter(pl.col("setting") == "mixed", pl.col("epochs") == 20, pl.col("lr") < 4e-5).filter(
+        ((pl.col("lambda_dismiss") == 0.05) & (pl.col("margin") == 0.1)) | (pl.col("lambda_dismiss") == 0)
+    )
+    odd = pl.col("cohort") % 2 == 1
+    better = pl.when(odd == (pl.col("lambda_dismiss") == 0)).then(0.11).otherwise(0.1)
+    found = tables.choices(equal.with_columns(dismissal_98=better), 0.98)
+    assert found["best in hindsight"].mean() == pytest.approx(found["the paper's settings"].mean())
+
+
+def joint_chance(search: int, evaluation: int, targets: tuple[float, float]) -> Fraction:
+    """Return the exact chance that thresholds of both targets keep them; all orders of positives are alike.
+
+    The evaluation positives below the first threshold, and between the two, are counted as paths.
+    """
+    (first, most), (second, more) = (
+        (allowed_misses(search, target), allowed_misses(evaluation, target)) for target in targets
+    )
+    orders = sum(
+        comb(low + first, low)
+        * comb(high - low + second - first - 1, high - low)
+        * comb(evaluation - high + search - second - 1, evaluation - high)
+        for low in range(most + 1)
+        for high in range(low, more + 1)
+    )
+    return Fraction(orders, comb(search + evaluation, search))
+
+
+def test_the_chance_to_meet_all_four_targets_is_that_of_the_page(load: Load) -> None:
+    """Both targets of a data set are judged on one split: their chances must not be multiplied."""
+    chance = Fraction(1)
+    for (_, search), (_, evaluation) in load("study_simulation").PAPER_SPLITS.values():
+        chance *= joint_chance(search, evaluation, (0.98, 0.95))
+    generator = np.random.default_rng(0)
+    ranks = np.array([generator.permutation(149) for _ in range(20_000)])
+    search, evaluation = np.sort(ranks[:, :30], axis=1), ranks[:, 30:]
+    kept = ((evaluation < search[:, [0]]).sum(axis=1) <= 2) & ((evaluation < search[:, [1]]).sum(axis=1) <= 5)
+    assert kept.mean() == pytest.approx(float(joint_chance(30, 119, (0.98, 0.95))), abs=0.015)
+    assert f"so one head meets all four in {100 * float(chance):.0f} % of splits" in WORDS
 
 
 def test_every_figure_of_the_page_exists_and_every_figure_is_in_the_page() -> None:

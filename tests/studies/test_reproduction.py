@@ -1,12 +1,14 @@
 """What the paper printed, held against a copy of its tables, and ours beside it."""
 
 import csv
+import re
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import make_scores
+from trust_cache.base.text_tables import to_latex
 from trust_cache.certificate.points import Terms
 from trust_cache.certificate.score_table import build_cohort, check_scores
 from trust_cache.studies.reproduction.level_spreads import level_spreads
@@ -116,6 +118,23 @@ def test_cells_that_are_not_available_keep_their_image_level() -> None:
     assert row == ("ce, paper", "N/A", "—", "N/A", "—", "0.7157", "—", "12.08%", "12.21%")
     assert ("ce, paper", "98%") in table.reasons
     assert "no cache of this setting was given" in table.table.title
+
+
+def test_latex_has_the_legend_and_leaves_the_number_to_latex() -> None:
+    """Braces and environments are balanced, and each row has as many cells as there are columns."""
+    found = Reproduction({}, 1000, 10.0)
+    for table in (*(item.table for item in found.tables), *found.further_tables.values()):
+        text = to_latex(table)
+        assert "\\caption{Table" not in text
+        assert text.isascii()
+        bare = text.replace("\\{", "").replace("\\}", "")
+        assert bare.count("{") == bare.count("}")
+        assert re.findall(r"\\begin\{(\w+)\}", text) == re.findall(r"\\end\{(\w+)\}", text)[::-1]
+        body = text.partition("\\toprule\n")[2].partition("\\bottomrule")[0].splitlines()
+        cells = {len(re.split(r"(?<!\\)&", line)) for line in body if line != "\\midrule"}
+        assert cells == {len(table.header)}
+        first = table.legend.split(":")[0]  # without signs that LaTeX writes in another way
+        assert first in text.partition("\\end{tabular}")[2]
 
 
 def test_the_economic_estimate_is_the_papers() -> None:

@@ -5,6 +5,7 @@ steps and continues an interrupted training.
 """
 
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,8 +30,10 @@ from trust_cache.figures.figure import Figure
 from trust_cache.figures.training_figures import loop_figure
 from trust_cache.heads.fit import EpochReport
 from trust_cache.heads.fold_training import PartialRun
-from trust_cache.heads.head_settings import HeadSettings, presets
+from trust_cache.heads.head_settings import HeadSettings, TrainingSettings, presets
 from trust_cache.heads.run_folder import RunFolder, identify_cache
+from trust_cache.heads.trainer import count_threads
+from trust_cache.heads.training_data import FitSettings, prepare
 from trust_cache.report.page import features_notice
 from trust_cache.report.paper_folder import OWN, PAGE, SCHEMA, PaperFolder, PaperRequest
 from trust_cache.report.paper_page import render_paper_page
@@ -43,6 +46,7 @@ from trust_cache.studies.reproduction.reproduction import Reproduction
 
 REPEATS, RESPLITS, RESAMPLES = 5, 200, 2_000
 _PAPER_SIZE = (1520, 912)
+_DIGEST, _SHORT = re.compile("[0-9a-f]{64}"), 12
 
 
 @dataclass(frozen=True)
@@ -135,12 +139,13 @@ def reproduce(
     listen, folder = listen or Listener(), PaperFolder(Path(out))
     _check_amounts(programme, fee, repeats)
     CompareSettings(resamples=resamples, swaps=resamples, seed=seed, resplits=resplits)  # before training
-    caches = _open_caches({RSNA: rsna, NLBS: nlbs})
+    threads, caches = count_threads(threads), _open_caches({RSNA: rsna, NLBS: nlbs})
     request = PaperRequest(
         schema=SCHEMA, caches={name: identify_cache(cache) for name, cache in caches.items()},
         configurations=dict(_chosen(configurations)), epochs=epochs, views=views, seed=seed,
         repeats=repeats, resplits=resplits, resamples=resamples,
     )  # fmt: skip
+    _check_training(caches, request)
     _clear(folder.path, resume=resume, overwrite=overwrite)
     folder.begin(request, resume=resume)
     training: dict[str, Any] = {
@@ -181,6 +186,16 @@ def _open_caches(given: Mapping[str, Cache | Path | str | None]) -> dict[str, Ca
     if len(caches) == len(given):
         refuse_unlike(caches[RSNA], caches[NLBS])  # before hours of training
     return caches
+
+
+def _check_training(caches: Mapping[str, Cache], request: PaperRequest) -> None:
+    """Refuse what a training would refuse before there is a folder that remembers it."""
+    training = TrainingSettings(epochs=request.epochs)
+    settings = FitSettings(
+        request.configurations, training, request.seed, request.repeats, views=request.views
+    )
+    for cache in caches.values():
+        prepare(cache, settings, None)
 
 
 def _chosen(configurations: Configurations) -> Mapping[str, HeadSettings]:
@@ -280,11 +295,15 @@ def _write(
     )
     records = {name: RunFolder(folder.run(name)) for name in (*caches, EXTERNAL) if folder.has_run(name)}
     warnings = tuple(
-        dict.fromkeys(f"{name}: {text}" for name, run in records.items() for text in run.record.warnings)
+        dict.fromkeys(
+            f"{published().settings[name].title}: {text}"
+            for name, run in records.items()
+            for text in run.record.warnings
+        )
     )
     figures = [_loop_figure(name, records[name], request) for name in caches]
     compared = {name: folder.compared(name) for name in caches}
-    encoders = tuple(_encoder(name, cache.fingerprint) for name, cache in caches.items())
+    encoders = tuple(describe_encoder(name, cache.fingerprint) for name, cache in caches.items())
     facts = [("encoders", " ".join(encoders)), *_facts(caches, request)]
     page = render_paper_page(found, figures, compared, notices=notices, warnings=warnings, facts=facts)
     about = {"request": request.as_document(), "encoders": list(encoders), "notices": list(notices)}
@@ -300,11 +319,18 @@ def _notices(name: str, made: Fingerprint) -> Iterator[str]:
         yield f"{name.upper()}: the paper's encoder is {ENCODER}; differences may come from the encoder."
 
 
-def _encoder(name: str, made: Fingerprint) -> str:
+def describe_encoder(name: str, made: Fingerprint) -> str:
+    """Say which encoder and weights made the features of a cache."""
     size = "" if made.image_size is None else f" at {made.image_size[0]}x{made.image_size[1]}"
-    return (
-        f"{name.upper()}: features by the encoder {made.encoder}{size}, weights {made.weights_sha256[:12]}."
-    )
+    return f"{name.upper()}: features by the encoder {made.encoder}{size}, {_weights(made.weights_sha256)}."
+
+
+def _weights(known_by: str) -> str:
+    """Name weights by a short digest; imported features have the digest of the features, or none."""
+    short = _DIGEST.sub(lambda digest: digest[0][:_SHORT], known_by)
+    if not short:
+        return "weights unknown"
+    return f"weights unknown ({short})" if short.startswith("features ") else f"weights {short}"
 
 
 def _loop_figure(name: str, run: RunFolder, request: PaperRequest) -> Figure:

@@ -1,5 +1,6 @@
 """Tables of text for the terminal, Markdown and LaTeX, and how numbers are written in them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -76,6 +77,7 @@ _LATEX = str.maketrans({
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "τ": r"$\tau$", NO_NUMBER: "---", "<": r"\textless{}", ">": r"\textgreater{}",
 })  # fmt: skip
+_NUMBER = re.compile(r"^Table \d+\. ")
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_|<>[]"} | {"\n": " "})
 
 
@@ -95,12 +97,13 @@ def to_markdown(tables: Sequence[Table], warnings: Sequence[str], notes: Sequenc
 
 
 def to_latex(table: Table) -> str:
-    """Write one table for a paper (needs the booktabs package)."""
+    """Write one table for a paper (needs the booktabs package); LaTeX gives it a number of its own."""
+    legend = _latex(table.legend)
     lines = [
         "% needs \\usepackage{booktabs}",
         "\\begin{table}[htbp]",
         "\\centering",
-        f"\\caption{{{_latex(table.title)}.}}",
+        f"\\caption{{{_latex(_NUMBER.sub('', table.title))}.}}",
         f"\\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
         "\\toprule",
         _latex_row(table.header),
@@ -108,6 +111,7 @@ def to_latex(table: Table) -> str:
         *map(_latex_row, table.rows),
         "\\bottomrule",
         "\\end{tabular}",
+        *([f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {legend}}}"] if legend else []),
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"

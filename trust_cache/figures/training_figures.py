@@ -98,7 +98,7 @@ def loop_figure(
     quantiles, taus = (table.filter(configuration=configuration) for table in (quantiles, taus))
     held = _held(taus).with_columns(reach=pl.col("tau") + margin)
     positives = quantiles.filter(label=1)
-    top = 1.05 * max([*held["reach"], *positives["q50"].drop_nulls()])
+    top = 1.05 * max([*held["reach"], *quantiles["q50"].drop_nulls()])
     folds = taus["fold"].unique(maintain_order=True).to_list()
     panels = tuple(
         Panel(f"fold {fold}", _loop_panel(quantiles.filter(fold=fold), held.filter(fold=fold), top))

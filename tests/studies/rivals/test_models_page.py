@@ -7,6 +7,7 @@ from types import ModuleType
 
 import polars as pl
 import pytest
+from scipy.stats import ttest_rel
 
 from trust_cache.studies.rivals.rival_models import LinearSettings
 
@@ -34,6 +35,33 @@ def test_the_page_has_the_rows(study: ModuleType) -> None:
     assert tables["models"] == study.models_table(rows["models"])
     # No cohort that chose the constants is shown.
     assert not set(rows["constants"]["cohort"]) & set(rows["models"]["cohort"])
+
+
+def test_the_page_claims_no_more_than_the_intervals(study: ModuleType) -> None:
+    """Differences of `tuned` and each other model, paired by cohort, with Student's intervals by scipy."""
+    rows = pl.read_csv(DOCS / "rivals_rows" / "models.csv")
+    leads: dict[tuple[str, float], float] = {}
+    reaches, resolved = [], {}
+    for target in study.TARGETS:
+        wide = rows.filter(target=target).pivot("model", index="cohort", values="dismissal")
+        for name in study.MODELS:
+            if name == "tuned":
+                continue
+            found = ttest_rel(wide["tuned"], wide[name])
+            low, high = found.confidence_interval(0.95)
+            leads[name, target] = 50 * (low + high)
+            reaches.append(50 * (high - low))
+            if low > 0 or high < 0:
+                resolved[name, target] = f"({100 * low:.1f} to {100 * high:.1f})"
+    rivals = [lead for (name, _), lead in leads.items() if name not in study.HEADS]
+    heads = [lead for (name, _), lead in leads.items() if name in study.HEADS]
+    page = " ".join((DOCS / "rivals.md").read_text(encoding="utf-8").split())
+    assert f"{min(rivals):.1f} to {max(rivals):.1f} points ahead of the linear rivals" in page
+    assert f"{min(heads):.1f} to {max(heads):.1f} points ahead of the paper's two heads" in page
+    assert f"reach {min(reaches):.1f} to {max(reaches):.1f} points to either side" in page
+    assert set(resolved) == {("ce", 0.98), ("closed-loop", 0.95)}
+    for (name, target), span in resolved.items():
+        assert f"`{name}` at {100 * target:.0f} % {span}" in page
 
 
 @pytest.mark.slow

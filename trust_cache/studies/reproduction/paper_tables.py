@@ -58,8 +58,12 @@ def setting_table(key: str, setting: PublishedSetting, result: SettingResult | N
     title = f"Table {setting.table}. {setting.title}: published, evaluation on {_cases(setting)}; here, "
     title += NO_CACHE if result is None else f"on {_cases(result.points[0])}"
     names = "; ".join(f"{name}: {published().names[name]}" for name in setting.heads)
-    legend = f"{PAPER}: as printed. {names}. {HERE}: this run, its one split. "
-    legend += "splits: median and 5-95 % range over other random splits of the same scores, met or not."
+    legend = f"{PAPER}: as printed. {names}."
+    if result is not None:
+        legend += (
+            f" {HERE}: this run, its one split. splits: median and 5-95 % range over other random splits"
+        )
+        legend += " of the same scores, met or not."
     if not image_level:
         legend += " The paper prints no image level here."
     return PaperTable(f"table-{setting.table}", Table(title, tuple(header), tuple(rows), legend), reasons)

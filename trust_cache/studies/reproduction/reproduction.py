@@ -100,18 +100,18 @@ class Reproduction:
         return f"{sum(inside)} of {len(inside)} published {_SAMPLED[quantity]}" if inside else None
 
     def _pattern(self) -> list[bool]:
-        """Return for each in-domain comparison whether the closed loop was first of the paper's heads."""
+        """Return for each in-domain comparison whether the closed loop was alone the first of the five."""
         found = []
         for key in (RSNA, NLBS):
             if (result := self.results.get(key)) is None:
                 continue
             for target in TARGETS:
                 heads = published().settings[key].heads
-                met = [
-                    point
+                met = {
+                    point.configuration: point.dismissal or 0.0
                     for point in result.points
                     if point.configuration in heads and point.target == target and point.met
-                ]
-                first = max(met, key=lambda point: point.dismissal or 0.0, default=None)
-                found.append(first is not None and first.configuration == PROPOSED)
+                }
+                mine = met.pop(PROPOSED, None)
+                found.append(mine is not None and all(mine > other for other in met.values()))
         return found
