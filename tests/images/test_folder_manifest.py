@@ -12,6 +12,7 @@ from tests.clinic.study_folders import put
 from trust_cache.base.errors import InputError
 from trust_cache.clinic.incoming_cases import read_case_list
 from trust_cache.images.folders.folder_cases import scan_folder
+from trust_cache.manifest.cases import find_cases
 from trust_cache.manifest.dicom_headers import digest_identity
 from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.manifest.technical_tags import TAG_COLUMNS, tags_of
@@ -203,3 +204,16 @@ def test_tags_of_any_data_set_and_what_stops_them(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "x" * 65, "Doe\x00", "=cmd()", "Jane;Doe", "é"])
 def test_unusual_texts_are_no_tags(text: str) -> None:
     assert tags_of({"Manufacturer": text, "KVP": "nan", "Exposure": "-1", "BodyPartThickness": "inf"}) == {}
+
+
+def test_a_case_stays_positive_where_its_positive_side_has_no_image(folder: Path) -> None:
+    first, *others = studies(folder)
+    of_first = build(folder).filter(pl.col("case_id") == first)
+    for place in of_first.filter(pl.col("laterality") == "L")["path"]:
+        (folder.parent / place).unlink()
+    ids = [first, first, *others]
+    labels = pl.DataFrame({"case_id": ids, "laterality": ["L", "R", None, None], "label": [1, 0, 0, 0]})
+    table = build(folder, labels)
+    assert table["label"].sum() == 0
+    assert set(table.filter(pl.col("case_label") == 1)["case_id"]) == {first}
+    assert find_cases(read_manifest(folder.parent / "manifest.csv").table).labels.sum() == 1

@@ -21,6 +21,8 @@ from tests.manifest.embed_tables import (
 )
 from trust_cache.base.errors import InputError
 from trust_cache.manifest.build_manifest import BuiltManifest, build_manifest
+from trust_cache.manifest.cases import CASE_LABEL, find_cases
+from trust_cache.manifest.manifest_file import read_manifest
 
 PICTURE = {"c": "FinalImageType is cview, not 2D", "spot": "a spot or magnification view (spot_mag)"}
 UNKNOWN, FIVE = (
@@ -285,3 +287,22 @@ def test_the_side_of_the_biopsy_decides_for_findings_on_both_sides(tmp_path: Pat
     assert by_group(table, 0, 0) == {("L", 1), ("R", 0)}  # a finding of one side keeps it
     assert by_group(table, 1, 0) == {("L", 0), ("R", 1)}
     assert by_group(table, 2, 0) == {("L", 1), ("R", 1)}
+
+
+def test_a_case_stays_positive_where_no_image_of_its_cancer_is_kept(tmp_path: Path) -> None:
+    """The cancers of group 0 are on the left: with C-views alone of that side, the right one is negative."""
+    exams, metadata, clinical = few()
+    first = {4_349_090_390_214_000 + 10 * patient for patient in range(5)}
+    lost = pl.col("acc_anon").is_in(sorted(first)) & (pl.col("ImageLateralityFinal") == "L")
+    changed = metadata.with_columns(
+        FinalImageType=pl.when(lost).then(pl.lit("cview")).otherwise("FinalImageType")
+    )
+    whole = build(write_embed(tmp_path, exams, metadata, clinical), severity5="negative")
+    assert CASE_LABEL not in whole.manifest.table.columns
+    built = build(write_embed(tmp_path, exams, changed, clinical), severity5="negative")
+    assert built.counts.positive_cases == whole.counts.positive_cases
+    assert built.counts.positive_images == whole.counts.positive_images - 2 * len(first)
+    (found,) = (found for found in built.findings if found.check == "positives-shown")
+    assert {int(item.case_id or 0) for item in found.items} == first
+    both = [find_cases(read_manifest(made.manifest.path).table) for made in (whole, built)]
+    assert both[0].labels.tolist() == both[1].labels.tolist()

@@ -85,6 +85,7 @@ def _read(
         label=pl.when(unknown).then(pl.col("worst")).otherwise(pl.col("label")),
         patient_id=pl.col("case_id").replace(twin),
         laterality_text=pl.col("laterality"),
+        case_positive=pl.col("worst") == 1,
         unused=pl.lit(_unused(images, breasts)),
         n_images=pl.col("image_id").n_unique().over("case_id"),
     )

@@ -124,6 +124,7 @@ def _read(metadata: Metadata, clinical: Metadata, *, interval: bool, severity5: 
         no_side=_is_one_of(both),
         disputed=_is_one_of(disputed),
         own_cancer=_is_one_of(cancers),
+        case_positive=_is_one_of(sides),
     )
     images = images.join(cases, on="case_id", how="left", maintain_order="left")
     images = _with_one_patient(images)
