@@ -116,6 +116,13 @@ def test_other_forms_of_the_same_tables(tmp_path: Path) -> None:
     assert again.table.select(columns).equals(plain.select(columns))
 
 
+def test_labels_of_nobody_are_refused(tmp_path: Path) -> None:
+    metadata, clinical = few(tmp_path)
+    clinical.with_columns(ID1=pl.format("CMMD-{}", "ID1")).write_csv(tmp_path / "clinical.csv")
+    with pytest.raises(InputError, match=r"expected ID1 of \S*clinical.csv, found none of them in [\d,]+ im"):
+        build(tmp_path, metadata, tmp_path / "clinical.csv")
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     metadata, clinical = few(tmp_path)
     clinical.write_csv(tmp_path / "clinical.csv")

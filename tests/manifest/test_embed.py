@@ -156,6 +156,16 @@ def test_what_cannot_be_guessed_is_refused(tmp_path: Path) -> None:
         wrong = metadata.with_columns(pl.lit("X").alias(column))
         with pytest.raises(InputError, match=rf"expected a .*{words}, found"):
             build(write_embed(tmp_path, exams, wrong, clinical), severity5="negative")
+    paths = write_embed(tmp_path, exams, metadata, clinical.with_columns(acc_anon=pl.lit("4.34909E+15")))
+    with pytest.raises(InputError, match=r"^\S*metadata.csv: expected acc_anon of \S*, found none of"):
+        build(paths, severity5="negative")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for wrong_first in (paths[:1], paths[1:]):
+        with pytest.raises(InputError, match=r"other.csv: missing column .*; found a, b"):
+            build([*wrong_first, tmp_path / "other.csv"], severity5="negative")
+    computed = metadata.with_columns(FinalImageType=pl.lit("cview"))
+    with pytest.raises(InputError, match=r"all [\d,]+ are left out: [\d,]+ FinalImageType is cview, not 2D$"):
+        build(write_embed(tmp_path, exams, computed, clinical), severity5="negative")
     odd = metadata.with_columns(
         ViewPosition=pl.lit("QQ"),
         ImageLateralityFinal=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("B")).otherwise(pl.lit("L")),

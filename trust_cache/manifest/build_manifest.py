@@ -206,8 +206,11 @@ def _check(
     manifest_file.raise_errors(read.source, errors)
     findings = images_left_out(found)
     if kept.is_empty():
-        reasons = "; ".join(finding.sentence for finding in findings)
-        raise InputError(f"{read.source}: expected images, all were left out: {reasons}")
+        reasons = found[LEFT_OUT].value_counts(sort=True).iter_rows()
+        listed = "; ".join(f"{number:,} {reason}" for reason, number in reasons)
+        raise InputError(
+            f"{read.source}: expected images to keep, all {found.height:,} are left out: {listed}"
+        )
     findings += counts_expected(found, dataset.expected) if dataset.expected else ()
     findings += shown
     for check in dataset.warnings:

@@ -19,6 +19,7 @@ from trust_cache.manifest.metadata_file import (
     laterality_of,
     read_images,
     require_codes,
+    require_shared,
     value,
 )
 
@@ -127,6 +128,7 @@ def _read(metadata: Metadata, clinical: Metadata, *, interval: bool, severity5: 
         case_positive=_is_one_of(sides),
     )
     images = images.join(cases, on="case_id", how="left", maintain_order="left")
+    require_shared(pl.col("known").is_not_null(), images, metadata, clinical, layout["case"])
     images = _with_one_patient(images)
     label = pl.when("known").then(pl.col("positive").fill_null(value=False)).cast(pl.Int8)
     images = images.with_columns(image_id=pl.col("path").str.replace(r"\.(?i:dcm)$", ""), label=label)
