@@ -217,3 +217,14 @@ def test_a_case_stays_positive_where_its_positive_side_has_no_image(folder: Path
     assert table["label"].sum() == 0
     assert set(table.filter(pl.col("case_label") == 1)["case_id"]) == {first}
     assert find_cases(read_manifest(folder.parent / "manifest.csv").table).labels.sum() == 1
+
+
+def test_a_finding_about_an_image_is_listed_once(folder: Path) -> None:
+    """A secondary capture names no side, so it is not decoded: its findings are of its header alone."""
+    changes = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7", "Modality": "OT", "ImageLaterality": None}
+    put(folder / "0001", 1, "L-CC", "capture.dcm", "2", **changes)
+    built = tc.build_manifest("dicom", folder, folder.parent / "m.csv")
+    for check in ("sop-class", "image-kind"):
+        (found,) = (found for found in built.findings if found.check == check)
+        assert [item.image_id for item in found.items] == ["0001/capture"]
+        assert found.sentence.startswith("1 image to look at")

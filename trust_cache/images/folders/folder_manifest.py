@@ -73,7 +73,8 @@ def _rows(scanned: ScannedFolder) -> tuple[pl.DataFrame, list[checks.Item]]:
     for file in scanned.files:
         rows.append(_row(file, file.case_id))
         found = (*(file.header.findings if file.header else ()), *file.image.findings)
-        items += [checks.Item(file.case_id, file.image.image_id, text) for text in found]
+        # An image that cannot be decoded has the findings of its header too.
+        items += [checks.Item(file.case_id, file.image.image_id, text) for text in dict.fromkeys(found)]
     for stray in scanned.strays:
         beside = scanned.beside[stray.image.image_id]
         case_id = beside[0] if len(beside) == 1 else stray.image.image_id
@@ -120,5 +121,6 @@ def _findings(items: list[checks.Item], unused: list[checks.Item]) -> checks.Fin
     summary = f"{checks.counted(len(unused), 'label')} of no image in the folder"
     found = list(checks.finding("labels-used", summary, unused))
     for check, members in by_check.items():
-        found += checks.finding(check, f"{checks.counted(len(members), 'image')} to look at", members)
+        images = len({item.image_id for item in members})
+        found += checks.finding(check, f"{checks.counted(images, 'image')} to look at", members)
     return tuple(found)
