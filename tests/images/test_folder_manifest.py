@@ -94,6 +94,16 @@ def test_a_patient_is_named_by_the_least_of_her_cases(folder: Path) -> None:
     assert patients == {"1": both, "2": both, "3": cases["3"]}
 
 
+@pytest.mark.parametrize("names", [("A", "B"), ("B", "A")])
+def test_patients_whose_images_are_in_one_case_are_one(folder: Path, names: tuple[str, str]) -> None:
+    """The first case has images of both patients, the others are of one each."""
+    for case, of_images in ((1, names * 2), (2, names[:1] * 4), (3, names[1:] * 4)):
+        for name, patient in zip(PROJECTIONS, of_images, strict=True):
+            put(folder / f"000{case}", case, name, PatientID=patient)
+    table = build(folder)
+    assert set(table["patient_id"]) == {table["case_id"].min()}
+
+
 @pytest.mark.parametrize("by", ["path", "file", "image_id", "case_id", "patient_id"])
 @pytest.mark.parametrize("sided", [False, True])
 def test_labels_by_file_case_and_patient(folder: Path, by: str, sided: bool) -> None:

@@ -22,6 +22,7 @@ from trust_cache.images.folders.folder_labels import (
 from trust_cache.images.folders.header_files import HeaderFiles
 from trust_cache.manifest import manifest_checks as checks
 from trust_cache.manifest.build_manifest import BuiltManifest, ManifestWork, build_from_tables, files_beside
+from trust_cache.manifest.cases import merge_names
 from trust_cache.manifest.datasets.dataset import Dataset
 from trust_cache.manifest.dicom_headers import ImageHeader, digest_identity
 from trust_cache.manifest.manifest_file import images_prefix
@@ -100,10 +101,11 @@ def _patient(header: ImageHeader | None) -> str | None:
 
 def _read(metadata: Metadata, *, labels: FolderLabels | None, unused: list[checks.Item]) -> pl.DataFrame:
     images = metadata.table.with_columns(metadata.lines, laterality_text=pl.col("laterality"))
-    # A case with images of two patients belongs to one of them: it must be in one fold.
-    patient = pl.col("patient").min().over("case_id")
-    images = images.with_columns(patient=patient)
-    first = pl.col("case_id").min().over("patient")
+    # Patients whose images are in one case are one: none of their cases may be in another fold.
+    named = images.group_by("case_id").agg(pl.col("patient").drop_nulls().unique().sort())
+    same = merge_names(named.sort("case_id")["patient"].to_list())
+    images = images.with_columns(pl.col("patient").min().over("case_id"))
+    first = pl.col("case_id").min().over(pl.col("patient").replace(same))
     images = images.with_columns(patient_id=pl.when(pl.col("patient").is_not_null()).then(first))
     if labels is None:
         return images.with_columns(label=pl.lit(None, pl.Int8), label_text=pl.lit(None, pl.String))

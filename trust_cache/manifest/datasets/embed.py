@@ -10,6 +10,7 @@ import polars as pl
 
 from trust_cache.base.errors import InputError
 from trust_cache.manifest import manifest_checks as checks
+from trust_cache.manifest.cases import merge_names
 from trust_cache.manifest.datasets.dataset import Dataset, MetadataTable, describe_dataset
 from trust_cache.manifest.metadata_file import (
     SIDES,
@@ -285,21 +286,12 @@ def _with_one_patient(images: pl.DataFrame) -> pl.DataFrame:
             f"expected the same patients in both tables, found others for {wrong:,} of {cases:,}"
             " examinations; use two tables of one release, as downloaded"
         )
-    same: dict[str, str] = {}
-
-    def first(patient: str) -> str:
-        while patient in same:
-            patient = same[patient]
-        return patient
-
-    for case in several.sort("case_id", "patient_id").partition_by("case_id"):
-        names = [*case["clinical_patient"].drop_nulls(), *case["patient_id"].drop_nulls()]
-        for name in names[1:]:
-            one, other = first(names[0]), first(name)
-            if one != other:
-                same[other] = one
+    same = merge_names(
+        [*case["clinical_patient"].drop_nulls(), *case["patient_id"].drop_nulls()]
+        for case in several.sort("case_id", "patient_id").partition_by("case_id")
+    )
     return images.with_columns(
-        patient_id=pl.col("patient_id").replace({name: first(name) for name in same}),
+        patient_id=pl.col("patient_id").replace(same),
         patients_differ=pl.col("case_id").is_in(several["case_id"].implode()),
     )
 
