@@ -188,6 +188,12 @@ def test_no_patient_is_in_two_folds_or_two_parts(
     assert spread[1] > 1
 
 
+@pytest.mark.parametrize("name", ["dataset", "label_definition", "case_label", "label"])
+def test_a_further_column_replaces_no_terms_and_no_labels(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"column {name} has the name of one that the manifest makes"):
+        build(write_csaw(tmp_path / "x.csv", few().with_columns(pl.lit("1").alias(name))))
+
+
 def test_a_case_stays_positive_where_the_side_of_its_cancer_has_no_image(tmp_path: Path) -> None:
     timed = few()
     side = pl.col("imagelaterality") == pl.col("x_cancer_laterality")

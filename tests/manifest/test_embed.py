@@ -260,6 +260,9 @@ def test_patients_that_the_tables_name_differently_are_one(tmp_path: Path) -> No
     three = pl.col("case_id").cast(pl.Int64).sub(accession) // 10
     assert patients.filter(three.is_in([0, 1, 504]))["patient_id"].n_unique() == 1
     assert patients["patient_id"].n_unique() == 50 - 2
+    unnamed = metadata.with_columns(empi_anon=pl.lit(None, pl.Int64))
+    table = build(write_embed(tmp_path, exams, unnamed, clinical), severity5="negative").manifest.table
+    assert (table["patient_id"].null_count(), table["patient_id"].n_unique()) == (0, 50)
     shifted = clinical.with_columns(pl.col("empi_anon") + 1)
     with pytest.raises(InputError, match=r"expected the same patients in both tables, found others for"):
         build(write_embed(tmp_path, exams, metadata, shifted), severity5="negative")

@@ -158,10 +158,13 @@ def build_from_tables(
     found = _with_left_out(dataset.read(*tables, **further))
     paths = [manifest_file.place_under(work.prefix, cell) for cell in found["path"].to_list()]
     found = found.with_columns(path=pl.Series(paths, dtype=pl.String))
-    kept, findings = _check(dataset, found, read, tags=work.tags)
+    described = name in described_datasets()
+    # A further column of such a name would replace the terms or labels of a known data set.
+    own = (DATASET, LABEL_DEFINITION, CASE_LABEL) if described else ()
+    kept, findings = _check(dataset, found, read, (*own, *(TAG_COLUMNS if work.tags else ())))
     added = [column for column in (*dataset.added, CASE_LABEL) if column in kept.columns]
     table = manifest_file.join_columns(kept, read, dataset.used, added)
-    if name in described_datasets() and DATASET not in table.columns:
+    if described:
         table = table.with_columns(pl.lit(name).alias(DATASET))
     if dataset.label_definition is not None:
         table = table.with_columns(pl.lit(dataset.label_definition).alias(LABEL_DEFINITION))
@@ -190,9 +193,12 @@ def _with_left_out(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check(
-    dataset: Dataset, found: pl.DataFrame, read: Metadata, *, tags: bool
+    dataset: Dataset, found: pl.DataFrame, read: Metadata, reserved: Sequence[str]
 ) -> tuple[pl.DataFrame, Findings]:
-    """Return the images that are kept, and the warnings; errors raise."""
+    """Return the images that are kept, and the warnings; errors raise.
+
+    No further column may have a name of the `reserved`.
+    """
     kept = found.filter(pl.col(LEFT_OUT).is_null())
     shown = positives_shown(kept)
     if shown:  # else the labels of the images say it
@@ -200,7 +206,7 @@ def _check(
         kept = kept.with_columns(positive.cast(pl.Int8).alias(CASE_LABEL))
     made = {*manifest_file.MANIFEST_COLUMNS, *dataset.added, CASE_LABEL} & set(kept.columns)
     further = read.table.drop(dataset.used, strict=False).columns
-    errors = columns_free(further, (*made, *(TAG_COLUMNS if tags else ())))
+    errors = columns_free(further, (*made, *reserved))
     for check in dataset.errors:
         errors += check(kept)
     manifest_file.raise_errors(read.source, errors)

@@ -291,7 +291,7 @@ def _with_one_patient(images: pl.DataFrame) -> pl.DataFrame:
         for case in several.sort("case_id", "patient_id").partition_by("case_id")
     )
     return images.with_columns(
-        patient_id=pl.col("patient_id").replace(same),
+        patient_id=pl.coalesce("patient_id", "clinical_patient").replace(same),
         patients_differ=pl.col("case_id").is_in(several["case_id"].implode()),
     )
 
