@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -13,7 +13,7 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, write_file
 from trust_cache.base.places import is_url, refuse_place
 from trust_cache.manifest import manifest_file
-from trust_cache.manifest.cases import CASE_LABEL
+from trust_cache.manifest.cases import CASE_LABEL, find_cases
 from trust_cache.manifest.data_terms import DATASET, LABEL_DEFINITION
 from trust_cache.manifest.datasets.dataset import Dataset, described_datasets
 from trust_cache.manifest.datasets.known_datasets import find_dataset
@@ -177,9 +177,11 @@ def build_from_tables(
         places = [image.location or "" for image in manifest.images()]
         manifest = manifest_file.Manifest(with_tags(table, work.files.tags(places)), work.out)
     left_out = dict(found[LEFT_OUT].drop_nulls().value_counts(sort=True).iter_rows())
+    # As everywhere else, a column case_label of the metadata counts too.
+    positive = find_cases(table.with_columns(pl.col("label").fill_null(0))).labels.sum()
     return _write(
         manifest,
-        count(kept),
+        replace(count(kept), positive_cases=int(positive)),
         findings,
         missing,
         left_out,
