@@ -84,11 +84,13 @@ def info(cache: CacheArgument, json: AsJson = False) -> None:
     """Print what a cache contains and how its features were made."""
     from trust_cache.cache.cache_reader import open_cache, shown
     from trust_cache.cache.verify_cache import cache_info
+    from trust_cache.manifest.data_terms import label_warnings, terms_of
     from trust_cache.manifest.manifest_checks import counted
 
     opened = open_cache(cache)
     found = asdict(cache_info(opened))
     _warn_of_failed(opened)
+    warn(label_warnings(terms_of(opened.manifest)))
     if json:
         show_json(found)
         return

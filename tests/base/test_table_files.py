@@ -143,3 +143,9 @@ def test_labels(cells: list[object], positive: str | None, labels: list[int | No
 def test_a_positive_label_that_is_not_there() -> None:
     with pytest.raises(InputError, match="found 'benign', 'malignant'; did you mean malignant"):
         as_labels(pl.Series(["malignant", "benign"]), "Malignant", "it")
+
+
+def test_an_empty_file_is_refused_in_a_whole_sentence(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(InputError, match=r"the file is empty; expected a header and rows$"):
+        read_table_file(tmp_path / "t.csv")

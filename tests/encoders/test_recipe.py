@@ -144,7 +144,7 @@ def test_a_file_replaces_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("resize = 'lanczos'", "resize: expected one of its words, found 'lanczos'"),
+        ("resize = 'lanczos'", "resize: expected bicubic or bilinear, found 'lanczos'"),
         ("crop = 3", "unknown key crop"),
         ("mean = [0.1, 0.2]", "mean: expected a number for each of 3 channels, found 2"),
         ("std = 0", "a std above 0, found"),

@@ -12,6 +12,7 @@ from tests.clinic.study_folders import put
 from trust_cache.base.errors import InputError
 from trust_cache.clinic.incoming_cases import read_case_list
 from trust_cache.images.folders.folder_cases import scan_folder
+from trust_cache.manifest.cases import find_cases
 from trust_cache.manifest.dicom_headers import digest_identity
 from trust_cache.manifest.manifest_file import read_manifest
 from trust_cache.manifest.technical_tags import TAG_COLUMNS, tags_of
@@ -91,6 +92,16 @@ def test_a_patient_is_named_by_the_least_of_her_cases(folder: Path) -> None:
     )
     both = min(cases["1"], cases["2"])
     assert patients == {"1": both, "2": both, "3": cases["3"]}
+
+
+@pytest.mark.parametrize("names", [("A", "B"), ("B", "A")])
+def test_patients_whose_images_are_in_one_case_are_one(folder: Path, names: tuple[str, str]) -> None:
+    """The first case has images of both patients, the others are of one each."""
+    for case, of_images in ((1, names * 2), (2, names[:1] * 4), (3, names[1:] * 4)):
+        for name, patient in zip(PROJECTIONS, of_images, strict=True):
+            put(folder / f"000{case}", case, name, PatientID=patient)
+    table = build(folder)
+    assert set(table["patient_id"]) == {table["case_id"].min()}
 
 
 @pytest.mark.parametrize("by", ["path", "file", "image_id", "case_id", "patient_id"])
@@ -203,3 +214,27 @@ def test_tags_of_any_data_set_and_what_stops_them(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "x" * 65, "Doe\x00", "=cmd()", "Jane;Doe", "é"])
 def test_unusual_texts_are_no_tags(text: str) -> None:
     assert tags_of({"Manufacturer": text, "KVP": "nan", "Exposure": "-1", "BodyPartThickness": "inf"}) == {}
+
+
+def test_a_case_stays_positive_where_its_positive_side_has_no_image(folder: Path) -> None:
+    first, *others = studies(folder)
+    of_first = build(folder).filter(pl.col("case_id") == first)
+    for place in of_first.filter(pl.col("laterality") == "L")["path"]:
+        (folder.parent / place).unlink()
+    ids = [first, first, *others]
+    labels = pl.DataFrame({"case_id": ids, "laterality": ["L", "R", None, None], "label": [1, 0, 0, 0]})
+    table = build(folder, labels)
+    assert table["label"].sum() == 0
+    assert set(table.filter(pl.col("case_label") == 1)["case_id"]) == {first}
+    assert find_cases(read_manifest(folder.parent / "manifest.csv").table).labels.sum() == 1
+
+
+def test_a_finding_about_an_image_is_listed_once(folder: Path) -> None:
+    """A secondary capture names no side, so it is not decoded: its findings are of its header alone."""
+    changes = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7", "Modality": "OT", "ImageLaterality": None}
+    put(folder / "0001", 1, "L-CC", "capture.dcm", "2", **changes)
+    built = tc.build_manifest("dicom", folder, folder.parent / "m.csv")
+    for check in ("sop-class", "image-kind"):
+        (found,) = (found for found in built.findings if found.check == check)
+        assert [item.image_id for item in found.items] == ["0001/capture"]
+        assert found.sentence.startswith("1 image to look at")

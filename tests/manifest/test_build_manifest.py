@@ -236,6 +236,12 @@ def read_toy(metadata: Metadata) -> pl.DataFrame:
     )
 
 
+def test_a_case_label_of_ones_own_table_counts(tmp_path: Path) -> None:
+    text = "image_id,case_id,label,case_label\na,1,0,1\nb,1,0,\nc,2,1,\nd,3,0,0\n"
+    built = build_manifest("csv", table_file(tmp_path, text), tmp_path / "m.csv", look=False)
+    assert (built.counts.positive_cases, built.counts.positive_images) == (2, 1)
+
+
 def test_a_toy_dataset_through_the_seam_alone(tmp_path: Path) -> None:
     toy = Dataset(required=("picture", "malignant", "breast", "kind"), read=read_toy)
     text = "picture,malignant,breast,kind,site\n1-a,yes,left,CC,x\n1-b,False,R,MLO,y\n"

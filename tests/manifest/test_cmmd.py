@@ -116,6 +116,13 @@ def test_other_forms_of_the_same_tables(tmp_path: Path) -> None:
     assert again.table.select(columns).equals(plain.select(columns))
 
 
+def test_labels_of_nobody_are_refused(tmp_path: Path) -> None:
+    metadata, clinical = few(tmp_path)
+    clinical.with_columns(ID1=pl.format("CMMD-{}", "ID1")).write_csv(tmp_path / "clinical.csv")
+    with pytest.raises(InputError, match=r"expected ID1 of \S*clinical.csv, found none of them in [\d,]+ im"):
+        build(tmp_path, metadata, tmp_path / "clinical.csv")
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     metadata, clinical = few(tmp_path)
     clinical.write_csv(tmp_path / "clinical.csv")
@@ -136,3 +143,19 @@ def test_what_is_refused(tmp_path: Path) -> None:
     workbook = write_workbook(tmp_path / "metadata.xlsx", Sheet1=pl.DataFrame({"a": ["1"]}))
     with pytest.raises(InputError, match=r"metadata.xlsx: expected a CSV file, found an Excel workbook"):
         tc.build_manifest("rsna", workbook, tmp_path / "m.csv", images="/x", look=False)
+
+
+def test_a_case_stays_positive_where_its_malignant_breast_has_no_image(tmp_path: Path) -> None:
+    metadata, clinical = few(tmp_path)
+    one = clinical.filter(pl.col("ID1") == "D1-0001").row(0, named=True)
+    other = {"L": "R", "R": "L"}[one["LeftRight"]]
+    rows = [one | {"classification": "Benign"}, one | {"LeftRight": other, "classification": "Malignant"}]
+    others = clinical.filter(pl.col("ID1") != "D1-0001")
+    pl.concat([others, pl.DataFrame(rows, schema=others.schema)]).write_csv(tmp_path / "clinical.csv")
+    for place in (tmp_path / "CMMD" / "D1-0001").rglob("*.dcm"):
+        place.write_bytes(header_file(one["LeftRight"], "CC"))
+    built = build(tmp_path, metadata, tmp_path / "clinical.csv")
+    (found,) = (found for found in built.findings if found.check == "positives-shown")
+    assert [item.case_id for item in found.items] == ["D1-0001"]
+    mine = built.table.filter(pl.col("case_id") == "D1-0001")
+    assert (set(mine["label"]), set(mine["case_label"])) == ({0}, {1})

@@ -186,3 +186,21 @@ def test_no_patient_is_in_two_folds_or_two_parts(
         spread.append(max(len(set(part[owner == name])) for part in parts for name in set(owner)))
     assert spread[0] == 1
     assert spread[1] > 1
+
+
+@pytest.mark.parametrize("name", ["dataset", "label_definition", "case_label", "label"])
+def test_a_further_column_replaces_no_terms_and_no_labels(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"column {name} has the name of one that the manifest makes"):
+        build(write_csaw(tmp_path / "x.csv", few().with_columns(pl.lit("1").alias(name))))
+
+
+def test_a_case_stays_positive_where_the_side_of_its_cancer_has_no_image(tmp_path: Path) -> None:
+    timed = few()
+    side = pl.col("imagelaterality") == pl.col("x_cancer_laterality")
+    lost = timed.filter(~((pl.col("rad_timing") == "1") & side))
+    whole, built = (build(write_csaw(tmp_path / "x.csv", table)) for table in (timed, lost))
+    assert built.counts.positive_images == 0
+    assert built.counts.positive_cases == whole.counts.positive_cases > 0
+    (found,) = (found for found in built.findings if found.check == "positives-shown")
+    positive = built.manifest.table.filter(pl.col("case_label") == 1)
+    assert {item.case_id for item in found.items} == set(positive["case_id"])

@@ -21,6 +21,8 @@ from tests.manifest.embed_tables import (
 )
 from trust_cache.base.errors import InputError
 from trust_cache.manifest.build_manifest import BuiltManifest, build_manifest
+from trust_cache.manifest.cases import CASE_LABEL, find_cases
+from trust_cache.manifest.manifest_file import read_manifest
 
 PICTURE = {"c": "FinalImageType is cview, not 2D", "spot": "a spot or magnification view (spot_mag)"}
 UNKNOWN, FIVE = (
@@ -154,6 +156,16 @@ def test_what_cannot_be_guessed_is_refused(tmp_path: Path) -> None:
         wrong = metadata.with_columns(pl.lit("X").alias(column))
         with pytest.raises(InputError, match=rf"expected a .*{words}, found"):
             build(write_embed(tmp_path, exams, wrong, clinical), severity5="negative")
+    paths = write_embed(tmp_path, exams, metadata, clinical.with_columns(acc_anon=pl.lit("4.34909E+15")))
+    with pytest.raises(InputError, match=r"^\S*metadata.csv: expected acc_anon of \S*, found none of"):
+        build(paths, severity5="negative")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for wrong_first in (paths[:1], paths[1:]):
+        with pytest.raises(InputError, match=r"other.csv: missing column .*; found a, b"):
+            build([*wrong_first, tmp_path / "other.csv"], severity5="negative")
+    computed = metadata.with_columns(FinalImageType=pl.lit("cview"))
+    with pytest.raises(InputError, match=r"all [\d,]+ are left out: [\d,]+ FinalImageType is cview, not 2D$"):
+        build(write_embed(tmp_path, exams, computed, clinical), severity5="negative")
     odd = metadata.with_columns(
         ViewPosition=pl.lit("QQ"),
         ImageLateralityFinal=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("B")).otherwise(pl.lit("L")),
@@ -248,6 +260,9 @@ def test_patients_that_the_tables_name_differently_are_one(tmp_path: Path) -> No
     three = pl.col("case_id").cast(pl.Int64).sub(accession) // 10
     assert patients.filter(three.is_in([0, 1, 504]))["patient_id"].n_unique() == 1
     assert patients["patient_id"].n_unique() == 50 - 2
+    unnamed = metadata.with_columns(empi_anon=pl.lit(None, pl.Int64))
+    table = build(write_embed(tmp_path, exams, unnamed, clinical), severity5="negative").manifest.table
+    assert (table["patient_id"].null_count(), table["patient_id"].n_unique()) == (0, 50)
     shifted = clinical.with_columns(pl.col("empi_anon") + 1)
     with pytest.raises(InputError, match=r"expected the same patients in both tables, found others for"):
         build(write_embed(tmp_path, exams, metadata, shifted), severity5="negative")
@@ -285,3 +300,22 @@ def test_the_side_of_the_biopsy_decides_for_findings_on_both_sides(tmp_path: Pat
     assert by_group(table, 0, 0) == {("L", 1), ("R", 0)}  # a finding of one side keeps it
     assert by_group(table, 1, 0) == {("L", 0), ("R", 1)}
     assert by_group(table, 2, 0) == {("L", 1), ("R", 1)}
+
+
+def test_a_case_stays_positive_where_no_image_of_its_cancer_is_kept(tmp_path: Path) -> None:
+    """The cancers of group 0 are on the left: with C-views alone of that side, the right one is negative."""
+    exams, metadata, clinical = few()
+    first = {4_349_090_390_214_000 + 10 * patient for patient in range(5)}
+    lost = pl.col("acc_anon").is_in(sorted(first)) & (pl.col("ImageLateralityFinal") == "L")
+    changed = metadata.with_columns(
+        FinalImageType=pl.when(lost).then(pl.lit("cview")).otherwise("FinalImageType")
+    )
+    whole = build(write_embed(tmp_path, exams, metadata, clinical), severity5="negative")
+    assert CASE_LABEL not in whole.manifest.table.columns
+    built = build(write_embed(tmp_path, exams, changed, clinical), severity5="negative")
+    assert built.counts.positive_cases == whole.counts.positive_cases
+    assert built.counts.positive_images == whole.counts.positive_images - 2 * len(first)
+    (found,) = (found for found in built.findings if found.check == "positives-shown")
+    assert {int(item.case_id or 0) for item in found.items} == first
+    both = [find_cases(read_manifest(made.manifest.path).table) for made in (whole, built)]
+    assert both[0].labels.tolist() == both[1].labels.tolist()

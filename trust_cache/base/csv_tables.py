@@ -33,7 +33,8 @@ def read_text_table(
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except pl.exceptions.NoDataError as error:
-        raise InputError(f"{path}: the file is empty; expected {', '.join(required)}") from error
+        expected = ", ".join(required) or "a header and rows"
+        raise InputError(f"{path}: the file is empty; expected {expected}") from error
     except pl.exceptions.PolarsError as error:
         hint = _hint(path) or f" ({first_line(error)})"
         raise InputError(f"{path}: not a readable CSV file in UTF-8 with commas{hint}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from trust_cache.base.digests import canonical_json
 from trust_cache.base.errors import InputError, TrustCacheError
@@ -128,13 +129,13 @@ def typed(
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: not {what}: {explain(error)}") from error
+        raise InputError(f"{where}: not {what}: {explain(error, kind)}") from error
     except UnicodeEncodeError as error:  # JSON may escape a lone surrogate, which is no character
         raise InputError(f"{where}: not {what}: a text that UTF-8 cannot hold") from error
 
 
-def explain(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message in this project's pattern: key, expected, found."""
+def explain(error: msgspec.ValidationError, kind: Any = None) -> str:
+    """Return msgspec's message in this project's pattern: key, expected, found; `kind` names the words."""
     message, _, path = str(error).rpartition(" - at `") if " - at `" in str(error) else (str(error), "", "")
     key = path.rstrip("`").removeprefix("$").removeprefix(".")
     if match := _KEY.fullmatch(message):
@@ -145,7 +146,18 @@ def explain(error: msgspec.ValidationError) -> str:
             else f"expected the key {name}, found none"
         )
     if match := _NO_CHOICE.fullmatch(message):
-        message = f"expected one of its words, found {match[1]}"
+        words = _words(kind, key)
+        message = f"expected {' or '.join(words) if words else 'one of its words'}, found {match[1]}"
     elif match := _WRONG.fullmatch(message):
         message = f"expected {match[1]}, found {match[2]}"
     return f"{key}: {message[:1].lower()}{message[1:]}" if key else message
+
+
+def _words(kind: Any, key: str) -> tuple[str, ...]:
+    """Return the words that a key of a record may be; none where they are not known."""
+    fields: Any = getattr(msgspec.inspect.type_info(kind), "fields", ())
+    types = [field.type for field in fields if field.encode_name == key]
+    types = [part for found in types for part in getattr(found, "types", (found,))]
+    return tuple(
+        str(word) for part in types if isinstance(part, msgspec.inspect.LiteralType) for word in part.values
+    )

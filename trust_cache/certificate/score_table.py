@@ -35,6 +35,7 @@ from trust_cache.manifest.cases import (
     find_problems,
     texts,
 )
+from trust_cache.manifest.data_terms import label_warnings
 from trust_cache.manifest.protocol import PAPER, Protocol
 
 REQUIRED = ("case_id", "label", "score")
@@ -162,7 +163,8 @@ class Cohort:
 def read_scores(path: Path, columns: ScoreColumns = COLUMNS) -> Scores:
     """Read a file of scores, or the scores.csv of a run folder.
 
-    The scores of a run are compared with its record, whichever of the two is named.
+    The scores of a run are compared with its record, whichever of the two is named. What must be known about
+    the labels of its data sets is among the warnings.
     """
     run = RunFolder(path) if path.is_dir() else None
     beside = RunFolder(path.parent)
@@ -173,11 +175,12 @@ def read_scores(path: Path, columns: ScoreColumns = COLUMNS) -> Scores:
     warnings = (*read.warnings, *id_warnings(read, str(file), of_ids))
     scores = check_scores(read.table, str(file), columns)
     recorded = beside if of_run else run if run is not None and run.has(RECORD) else None
+    of_labels = () if recorded is None else label_warnings(recorded.terms)
     return replace(
         scores,
         aggregations={} if recorded is None else recorded.aggregations,
         manifest=None if run is None else run.manifest_file,
-        warnings=(*warnings, *scores.warnings),
+        warnings=(*of_labels, *warnings, *scores.warnings),
     )
 
 

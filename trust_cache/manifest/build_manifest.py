@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -13,12 +13,14 @@ from trust_cache.base.errors import InputError
 from trust_cache.base.files import refusals_in_words, write_file
 from trust_cache.base.places import is_url, refuse_place
 from trust_cache.manifest import manifest_file
+from trust_cache.manifest.cases import CASE_LABEL, find_cases
 from trust_cache.manifest.data_terms import DATASET, LABEL_DEFINITION
 from trust_cache.manifest.datasets.dataset import Dataset, described_datasets
 from trust_cache.manifest.datasets.known_datasets import find_dataset
 from trust_cache.manifest.dicom_headers import ImageHeader
 from trust_cache.manifest.image_files import MissingFile, files_present, look_for_files
 from trust_cache.manifest.manifest_checks import (
+    CASE_POSITIVE,
     LEFT_OUT,
     DatasetCounts,
     Findings,
@@ -26,6 +28,7 @@ from trust_cache.manifest.manifest_checks import (
     count,
     counts_expected,
     images_left_out,
+    positives_shown,
 )
 from trust_cache.manifest.metadata_file import Metadata
 from trust_cache.manifest.metadata_tables import read_tables
@@ -155,10 +158,13 @@ def build_from_tables(
     found = _with_left_out(dataset.read(*tables, **further))
     paths = [manifest_file.place_under(work.prefix, cell) for cell in found["path"].to_list()]
     found = found.with_columns(path=pl.Series(paths, dtype=pl.String))
-    kept, findings = _check(dataset, found, read, tags=work.tags)
-    added = [column for column in dataset.added if column in found.columns]
+    described = name in described_datasets()
+    # A further column of such a name would replace the terms or labels of a known data set.
+    own = (DATASET, LABEL_DEFINITION, CASE_LABEL) if described else ()
+    kept, findings = _check(dataset, found, read, (*own, *(TAG_COLUMNS if work.tags else ())))
+    added = [column for column in (*dataset.added, CASE_LABEL) if column in kept.columns]
     table = manifest_file.join_columns(kept, read, dataset.used, added)
-    if name in described_datasets() and DATASET not in table.columns:
+    if described:
         table = table.with_columns(pl.lit(name).alias(DATASET))
     if dataset.label_definition is not None:
         table = table.with_columns(pl.lit(dataset.label_definition).alias(LABEL_DEFINITION))
@@ -171,7 +177,17 @@ def build_from_tables(
         places = [image.location or "" for image in manifest.images()]
         manifest = manifest_file.Manifest(with_tags(table, work.files.tags(places)), work.out)
     left_out = dict(found[LEFT_OUT].drop_nulls().value_counts(sort=True).iter_rows())
-    return _write(manifest, findings, missing, left_out, metadata=work.metadata, overwrite=work.overwrite)
+    # As everywhere else, a column case_label of the metadata counts too.
+    positive = find_cases(table.with_columns(pl.col("label").fill_null(0))).labels.sum()
+    return _write(
+        manifest,
+        replace(count(kept), positive_cases=int(positive)),
+        findings,
+        missing,
+        left_out,
+        metadata=work.metadata,
+        overwrite=work.overwrite,
+    )
 
 
 def _with_left_out(found: pl.DataFrame) -> pl.DataFrame:
@@ -179,21 +195,32 @@ def _with_left_out(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check(
-    dataset: Dataset, found: pl.DataFrame, read: Metadata, *, tags: bool
+    dataset: Dataset, found: pl.DataFrame, read: Metadata, reserved: Sequence[str]
 ) -> tuple[pl.DataFrame, Findings]:
-    """Return the images that are kept, and the warnings; errors raise."""
+    """Return the images that are kept, and the warnings; errors raise.
+
+    No further column may have a name of the `reserved`.
+    """
     kept = found.filter(pl.col(LEFT_OUT).is_null())
-    made = {*manifest_file.MANIFEST_COLUMNS, *dataset.added} & set(found.columns)
+    shown = positives_shown(kept)
+    if shown:  # else the labels of the images say it
+        positive = (pl.col(CASE_POSITIVE).any() | (pl.col("label") == 1).any()).over("case_id")
+        kept = kept.with_columns(positive.cast(pl.Int8).alias(CASE_LABEL))
+    made = {*manifest_file.MANIFEST_COLUMNS, *dataset.added, CASE_LABEL} & set(kept.columns)
     further = read.table.drop(dataset.used, strict=False).columns
-    errors = columns_free(further, (*made, *(TAG_COLUMNS if tags else ())))
+    errors = columns_free(further, (*made, *reserved))
     for check in dataset.errors:
         errors += check(kept)
     manifest_file.raise_errors(read.source, errors)
     findings = images_left_out(found)
     if kept.is_empty():
-        reasons = "; ".join(finding.sentence for finding in findings)
-        raise InputError(f"{read.source}: expected images, all were left out: {reasons}")
+        reasons = found[LEFT_OUT].value_counts(sort=True).iter_rows()
+        listed = "; ".join(f"{number:,} {reason}" for reason, number in reasons)
+        raise InputError(
+            f"{read.source}: expected images to keep, all {found.height:,} are left out: {listed}"
+        )
     findings += counts_expected(found, dataset.expected) if dataset.expected else ()
+    findings += shown
     for check in dataset.warnings:
         findings += check(kept)
     return kept, findings
@@ -206,6 +233,7 @@ def files_beside(out: Path) -> tuple[Path, Path]:
 
 def _write(
     manifest: manifest_file.Manifest,
+    counts: DatasetCounts,
     findings: Findings,
     missing: list[MissingFile],
     left_out: Mapping[str, int],
@@ -238,7 +266,7 @@ def _write(
                 path.unlink(missing_ok=True)
     return BuiltManifest(
         manifest,
-        count(manifest.table),
+        counts,
         findings + files_present(missing),
         tuple(missing),
         missing_file if missing else None,

@@ -6,7 +6,7 @@ protocol is incomplete: it is reviewed whatever its score. `certify` and `triage
 `case_problems`, and both score cases by `aggregate`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
@@ -111,6 +111,26 @@ def _number_patients(images: pl.DataFrame, case_ids: pl.Series) -> NDArray[np.in
     pairs = zip(case_ids, patients, strict=True)
     keys = (("case", case) if patient is None else (PATIENT, patient) for case, patient in pairs)
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def merge_names(groups: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return the name that stands for each other name of its patient; names in one group are one patient's.
+
+    Groups that share a name, directly or through others, are of one patient.
+    """
+    same: dict[str, str] = {}
+
+    def first(name: str) -> str:
+        while name in same:
+            name = same[name]
+        return name
+
+    for names in groups:
+        for name in names[1:]:
+            one, other = first(names[0]), first(name)
+            if one != other:
+                same[other] = one
+    return {name: first(name) for name in same}
 
 
 def case_maxima(images: NDArray[Number], of_image: NDArray[Any]) -> NDArray[Number]:

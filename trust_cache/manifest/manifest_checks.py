@@ -21,6 +21,8 @@ _SHORTENED = r"^\d(?:\.\d+)?[eE]\+\d+$"  # 4.34909E+15
 AGAIN = "the same image again"
 PATIENT_LABEL = "patient_label"  # whether a patient ever has cancer, where a data set says so
 LEFT_OUT = "left_out"  # the column with the reason why an image is not written
+# Whether the case is positive, also where all images of the positive breast are left out or absent.
+CASE_POSITIVE = "case_positive"
 LEFT_OUT_CHECK = "left-out"
 
 
@@ -207,13 +209,14 @@ def lateralities_given(images: pl.DataFrame) -> Findings:
 
 
 def count(images: pl.DataFrame) -> DatasetCounts:
-    """Return the counts of a table of images; a case is positive if one of its images is."""
-    positive = images.filter(pl.col("label") == 1)
+    """Return the counts of a table of images; a case is positive if an image is, or `case_positive`."""
+    positive = (pl.col("label") == 1).fill_null(value=False)
+    of_case = positive | pl.col(CASE_POSITIVE) if CASE_POSITIVE in images.columns else positive
     return DatasetCounts(
         images=images.height,
         cases=images["case_id"].n_unique(),
-        positive_cases=positive["case_id"].n_unique(),
-        positive_images=positive.height,
+        positive_cases=images.filter(of_case)["case_id"].n_unique(),
+        positive_images=images.filter(positive).height,
     )
 
 
@@ -263,6 +266,18 @@ def images_left_out(images: pl.DataFrame) -> Findings:
         summary = f"{counted_images(rows)} of {counted(cases.len(), 'case')}{whole} left out, {reason}"
         found += finding(LEFT_OUT_CHECK, summary, items_of(rows))
     return tuple(found)
+
+
+def positives_shown(images: pl.DataFrame) -> Findings:
+    """Every positive case has an image of a positive breast."""
+    if CASE_POSITIVE not in images.columns:
+        return ()
+    cases = by_case(images, positive=pl.col(CASE_POSITIVE).any(), label=pl.col("label").max())
+    unshown = cases.filter(pl.col("positive") & (pl.col("label").fill_null(0) == 0))
+    items = [Item(case_id, None, "") for case_id in unshown["case_id"]]
+    number = counted(len(items), "positive case")
+    summary = f"{number} without an image of a positive breast, kept as positive by the column case_label"
+    return finding("positives-shown", summary, items)
 
 
 def images_plausible(images: pl.DataFrame) -> Findings:

@@ -76,7 +76,7 @@ def read_metadata(
             line = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path}, after line {reader.line_num}: not text in UTF-8; expected a CSV file, saved in UTF-8"
+            f"{path}, line {_first_not_utf8(content)}: not text in UTF-8; expected a CSV file, saved in UTF-8"
         ) from error
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not a readable CSV file ({error})") from error
@@ -100,6 +100,12 @@ def _separator_of(content: bytes, separators: str) -> str:
             return 0
 
     return max(separators, key=columns)
+
+
+def _first_not_utf8(content: bytes) -> int:
+    """Return the first line that is not in UTF-8: a decoder that reads in pieces does not tell its place."""
+    lines = content.splitlines()
+    return 1 + next(at for at, line in enumerate(lines) if line.decode(errors="ignore").encode() != line)
 
 
 def _as_texts(header: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:
@@ -131,6 +137,17 @@ def _separator_hint(header: Sequence[str]) -> str:
         if any(separator in name for name in header):
             return f"; the file seems to be separated by {word}, commas are expected"
     return ""
+
+
+def require_shared(
+    shared: pl.Expr, images: pl.DataFrame, metadata: Metadata, other: Metadata, ids: str
+) -> None:
+    """Refuse two tables without any of their `ids` in common; `shared` tells where an image has one."""
+    if not images.select(shared.any()).item():
+        raise InputError(
+            f"{metadata.source}: expected {ids} of {other.source}, found none of them in"
+            f" {images.height:,} images; use two tables of one release, as downloaded"
+        )
 
 
 def read_images(metadata: Metadata, *, ages: Sequence[str] = (), **columns: str) -> pl.DataFrame:

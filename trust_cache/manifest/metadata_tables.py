@@ -32,20 +32,32 @@ def read_tables(dataset: Dataset, paths: Sequence[Path]) -> list[Metadata]:
     found: list[Metadata] = []
     for table in wanted:
         named = [_named(read, table) for read in left]
-        fitting = [read for read in named if set(table.required) <= set(read.table.columns)]
+        fitting = [read for read in named if _fits(read, table)]
         if len(fitting) > 1 and len(left) > 1:
             raise InputError(
                 f"{fitting[0].source} and {fitting[1].source}: expected one {table.name}, found its columns"
                 " in both files"
             )
-        # The file with most of the columns is the one that lacks some.
-        place = max(range(len(named)), key=lambda at: _shared(named[at], table))
+        # The file with most of the columns is the one that lacks some, unless it is whole as another table.
+        others = [other for other in wanted if other is not table]
+        place = max(
+            range(len(named)),
+            key=lambda at: (
+                _fits(named[at], table),
+                not any(_fits(_named(left[at], other), other) for other in others),
+                _shared(named[at], table),
+            ),
+        )
         best = named[place]
         header = left[place].header or left[place].table.columns
         require_columns(best, table.required, _hint(dataset, header), _nearest(header))
         found.append(best)
         left.pop(place)
     return found
+
+
+def _fits(read: Metadata, table: MetadataTable) -> bool:
+    return set(table.required) <= set(read.table.columns)
 
 
 def _shared(read: Metadata, table: MetadataTable) -> int:

@@ -100,6 +100,7 @@ def _evidence(
     evidence: Evidence, anchor: str, figures: Sequence[Figure], charts: dict[str, Any]
 ) -> dict[str, Any]:
     certification = evidence.certification
+    noticed = _about_labels(evidence)
     reasons = reasons_of(certification.points)
     kind = "External evaluation" if evidence.kind == "external" else "Another run"
     prefix = "" if anchor == "run" else f"{anchor}-"
@@ -115,7 +116,7 @@ def _evidence(
         "verdicts": _verdicts(evidence),
         "advice": [with_code(text) for text in next_steps(certification)],
         "rule": with_code(_rule_words(certification.settings.rule)),
-        "warnings": [with_code(text) for text in certification.warnings],
+        "warnings": [with_code(text) for text in certification.warnings if text not in noticed],
         "limits": [with_code(text) for text in certification.limits],
         "exactness": with_code(exactness(evidence.kind)),
         "subgroups": bool(certification.subgroups),
@@ -142,9 +143,13 @@ def _notices(evidence: Evidence) -> list[str]:
     """Warn where features have no clinical meaning, by their encoder, or labels another one than cancer."""
     if evidence.record is None:
         return []
-    about_data = [f"{evidence.name}: {text}." for text in label_warnings(RunFolder(evidence.path).terms)]
+    about_data = [f"{evidence.name}: {text}." for text in _about_labels(evidence)]
     about_features = features_notice(evidence.name, evidence.record.fingerprint)
     return about_data if about_features is None else [about_features, *about_data]
+
+
+def _about_labels(evidence: Evidence) -> tuple[str, ...]:
+    return () if evidence.record is None else label_warnings(RunFolder(evidence.path).terms)
 
 
 def features_notice(name: str, made: Fingerprint) -> str | None:

@@ -98,6 +98,7 @@ def _distinct(table: pl.DataFrame, source: str) -> pl.DataFrame:
 def join_folder_labels(images: pl.DataFrame, labels: FolderLabels) -> tuple[pl.DataFrame, list[int]]:
     """Return the images with `label`, null without one, and the lines of labels that no image has.
 
+    `case_positive` is of the whole case: its only positive label may be of a side without an image.
     `images` has image_id, case_id, laterality and `patient`, the digest of its PatientID. An image of an
     unknown side in a labelled case has the highest label of the case: it may be of the affected side.
     """
@@ -117,7 +118,8 @@ def join_folder_labels(images: pl.DataFrame, labels: FolderLabels) -> tuple[pl.D
     joined = joined.join(of_case, on="case_id", how="left", maintain_order="left")
     label = pl.when(pl.col(SIDE).is_null()).then(pl.coalesce(LABEL, "of_case")).otherwise(LABEL)
     unused = labels.table.filter(~pl.col(LINE).is_in(fitting[LINE].unique().implode()))
-    return joined.with_columns(label.alias(LABEL)).drop("row", "key", "of_case"), unused[LINE].to_list()
+    joined = joined.with_columns(label.alias(LABEL), case_positive=(pl.col("of_case") == 1))
+    return joined.drop("row", "key", "of_case"), unused[LINE].to_list()
 
 
 def _none_fits(keyed: pl.DataFrame, labels: FolderLabels, *, of_keys: bool) -> str:

@@ -22,6 +22,7 @@ from trust_cache.images.folders.folder_labels import (
 from trust_cache.images.folders.header_files import HeaderFiles
 from trust_cache.manifest import manifest_checks as checks
 from trust_cache.manifest.build_manifest import BuiltManifest, ManifestWork, build_from_tables, files_beside
+from trust_cache.manifest.cases import merge_names
 from trust_cache.manifest.datasets.dataset import Dataset
 from trust_cache.manifest.dicom_headers import ImageHeader, digest_identity
 from trust_cache.manifest.manifest_file import images_prefix
@@ -73,7 +74,8 @@ def _rows(scanned: ScannedFolder) -> tuple[pl.DataFrame, list[checks.Item]]:
     for file in scanned.files:
         rows.append(_row(file, file.case_id))
         found = (*(file.header.findings if file.header else ()), *file.image.findings)
-        items += [checks.Item(file.case_id, file.image.image_id, text) for text in found]
+        # An image that cannot be decoded has the findings of its header too.
+        items += [checks.Item(file.case_id, file.image.image_id, text) for text in dict.fromkeys(found)]
     for stray in scanned.strays:
         beside = scanned.beside[stray.image.image_id]
         case_id = beside[0] if len(beside) == 1 else stray.image.image_id
@@ -99,10 +101,11 @@ def _patient(header: ImageHeader | None) -> str | None:
 
 def _read(metadata: Metadata, *, labels: FolderLabels | None, unused: list[checks.Item]) -> pl.DataFrame:
     images = metadata.table.with_columns(metadata.lines, laterality_text=pl.col("laterality"))
-    # A case with images of two patients belongs to one of them: it must be in one fold.
-    patient = pl.col("patient").min().over("case_id")
-    images = images.with_columns(patient=patient)
-    first = pl.col("case_id").min().over("patient")
+    # Patients whose images are in one case are one: none of their cases may be in another fold.
+    named = images.group_by("case_id").agg(pl.col("patient").drop_nulls().unique().sort())
+    same = merge_names(named.sort("case_id")["patient"].to_list())
+    images = images.with_columns(pl.col("patient").min().over("case_id"))
+    first = pl.col("case_id").min().over(pl.col("patient").replace(same))
     images = images.with_columns(patient_id=pl.when(pl.col("patient").is_not_null()).then(first))
     if labels is None:
         return images.with_columns(label=pl.lit(None, pl.Int8), label_text=pl.lit(None, pl.String))
@@ -120,5 +123,6 @@ def _findings(items: list[checks.Item], unused: list[checks.Item]) -> checks.Fin
     summary = f"{checks.counted(len(unused), 'label')} of no image in the folder"
     found = list(checks.finding("labels-used", summary, unused))
     for check, members in by_check.items():
-        found += checks.finding(check, f"{checks.counted(len(members), 'image')} to look at", members)
+        images = len({item.image_id for item in members})
+        found += checks.finding(check, f"{checks.counted(images, 'image')} to look at", members)
     return tuple(found)

@@ -12,7 +12,14 @@ from trust_cache.base.errors import InputError
 from trust_cache.manifest import manifest_checks as checks
 from trust_cache.manifest.datasets.dataset import Dataset, MetadataTable, describe_dataset
 from trust_cache.manifest.dicom_headers import ImageHeader
-from trust_cache.manifest.metadata_file import Metadata, code_of, id_of, laterality_of, value
+from trust_cache.manifest.metadata_file import (
+    Metadata,
+    code_of,
+    id_of,
+    laterality_of,
+    require_shared,
+    value,
+)
 
 _CLASSES = {"benign": 0, "malignant": 1}
 # The pictures of these pairs are equal: each pair is one patient here. The labels of the second pair differ.
@@ -69,6 +76,8 @@ def _read(
     images = images.join(breasts, on=["case_id", "laterality"], how="left", maintain_order="left")
     worst = breasts.group_by("case_id").agg(worst=pl.col("label").max())
     images = images.join(worst, on="case_id", how="left", maintain_order="left")
+    layout = describe_dataset("cmmd").layout
+    require_shared(pl.col("worst").is_not_null(), images, metadata, clinical, layout["clinical_case"])
     # An image of an unknown side may be of the affected one: it keeps the label of the case.
     unknown = pl.col("laterality").is_null()
     left_out = (
@@ -85,6 +94,7 @@ def _read(
         label=pl.when(unknown).then(pl.col("worst")).otherwise(pl.col("label")),
         patient_id=pl.col("case_id").replace(twin),
         laterality_text=pl.col("laterality"),
+        case_positive=pl.col("worst") == 1,
         unused=pl.lit(_unused(images, breasts)),
         n_images=pl.col("image_id").n_unique().over("case_id"),
     )

@@ -93,7 +93,8 @@ def _read(metadata: Metadata, *, timings: tuple[int, ...]) -> pl.DataFrame:
     )
     images = pl.concat([images, of_table], how="horizontal")
     here = (pl.col("cancer_side") == pl.col("laterality")) | (pl.col("cancer_side") == "B")
-    positive = pl.col("timing").is_in(timings) & (here | pl.col("cancer_side").is_null())
+    in_time = pl.col("timing").is_in(timings).fill_null(value=False)
+    positive = in_time & (here | pl.col("cancer_side").is_null())
     unknown = (pl.col("patient_label") == 1) & pl.col("timing_text").is_null()
     path = pl.col("image_id").str.replace_all("\\", "/", literal=True)
     images = images.with_columns(
@@ -101,6 +102,7 @@ def _read(metadata: Metadata, *, timings: tuple[int, ...]) -> pl.DataFrame:
         path=path,
         case_id=pl.concat_str("patient_id", "year", separator="_"),
         label=positive.fill_null(value=False).cast(pl.Int8),
+        case_positive=in_time,
     )
     return images.with_columns(
         left_out=pl.when(checks.repeated("image_id", "case_id", "laterality", "projection", "label"))

@@ -33,9 +33,10 @@ class Dataset:
     `read` takes the table that lists the images, then the tables `beside` it. It returns one row per image
     with the manifest's columns and `line`, `label_text` and `laterality_text` as they were found (see
     `read_images`), `age` if there is one, the `added` columns, and any column that the data set's own checks
-    need. A row with a reason in `left_out` is counted and not written. Paths are relative to the folder of
-    the images. The columns `required` and `optional` become the manifest's columns; all others (or those in
-    `further`), and those in `kept`, stay verbatim behind them.
+    need. A row with a reason in `left_out` is counted and not written. `case_positive`, if there is one,
+    tells whether the case is positive, also where no image of the positive breast is left. Paths are relative
+    to the folder of the images. The columns `required` and `optional` become the manifest's columns; all
+    others (or those in `further`), and those in `kept`, stay verbatim behind them.
     """
 
     required: tuple[str, ...]

@@ -10,6 +10,7 @@ import polars as pl
 
 from trust_cache.base.errors import InputError
 from trust_cache.manifest import manifest_checks as checks
+from trust_cache.manifest.cases import merge_names
 from trust_cache.manifest.datasets.dataset import Dataset, MetadataTable, describe_dataset
 from trust_cache.manifest.metadata_file import (
     SIDES,
@@ -19,6 +20,7 @@ from trust_cache.manifest.metadata_file import (
     laterality_of,
     read_images,
     require_codes,
+    require_shared,
     value,
 )
 
@@ -124,8 +126,10 @@ def _read(metadata: Metadata, clinical: Metadata, *, interval: bool, severity5: 
         no_side=_is_one_of(both),
         disputed=_is_one_of(disputed),
         own_cancer=_is_one_of(cancers),
+        case_positive=_is_one_of(sides),
     )
     images = images.join(cases, on="case_id", how="left", maintain_order="left")
+    require_shared(pl.col("known").is_not_null(), images, metadata, clinical, layout["case"])
     images = _with_one_patient(images)
     label = pl.when("known").then(pl.col("positive").fill_null(value=False)).cast(pl.Int8)
     images = images.with_columns(image_id=pl.col("path").str.replace(r"\.(?i:dcm)$", ""), label=label)
@@ -282,21 +286,12 @@ def _with_one_patient(images: pl.DataFrame) -> pl.DataFrame:
             f"expected the same patients in both tables, found others for {wrong:,} of {cases:,}"
             " examinations; use two tables of one release, as downloaded"
         )
-    same: dict[str, str] = {}
-
-    def first(patient: str) -> str:
-        while patient in same:
-            patient = same[patient]
-        return patient
-
-    for case in several.sort("case_id", "patient_id").partition_by("case_id"):
-        names = [*case["clinical_patient"].drop_nulls(), *case["patient_id"].drop_nulls()]
-        for name in names[1:]:
-            one, other = first(names[0]), first(name)
-            if one != other:
-                same[other] = one
+    same = merge_names(
+        [*case["clinical_patient"].drop_nulls(), *case["patient_id"].drop_nulls()]
+        for case in several.sort("case_id", "patient_id").partition_by("case_id")
+    )
     return images.with_columns(
-        patient_id=pl.col("patient_id").replace({name: first(name) for name in same}),
+        patient_id=pl.coalesce("patient_id", "clinical_patient").replace(same),
         patients_differ=pl.col("case_id").is_in(several["case_id"].implode()),
     )
 

@@ -114,7 +114,7 @@ def _compare_runs(
         auroc_contrasts=find_auroc_contrasts(trainings, pairs, settings),
         incomplete_cases=_incomplete_cases(trainings),
         warnings=(
-            *(text for run in runs for text in run.scores[0].warnings),
+            *dict.fromkeys(text for run in runs for text in run.scores[0].warnings),
             *(text for run in runs for text in protocol_warnings(run.scores[0], settings.protocol)),
             *difference_warnings(runs, named),
             *score_warnings(cohort),
