@@ -256,6 +256,12 @@ REVIEWED: dict[str, tuple[Study, str]] = {
         ),
         "presentation-intent",
     ),
+    "raw copy of another woman": (
+        lambda place, case: put(
+            place, case, "R-CC", "raw.dcm", "raw", SOPClassUID=PROCESSING, PatientID="somebody else"
+        ),
+        "name different patients",
+    ),
     "raw intent": (with_header(PresentationIntentType="FOR PROCESSING"), "presentation-intent"),
     "other intent": (with_header(PresentationIntentType="SOMETHING"), "another intent"),
     "ultrasound": (
@@ -283,7 +289,9 @@ REVIEWED: dict[str, tuple[Study, str]] = {
         "magnification by 1.8, limit 1.3",
     ),
     "partial view": (with_header(PartialView="YES"), "partial view"),
+    "part by its code": (with_header(PartialViewCodeSequence=codes(code("255551008"))), "partial view"),
     "quality control": (with_header(QualityControlImage="YES"), "quality control"),
+    "quality control beside a breast": (with_header(QualityControlImage="BOTH"), "quality control"),
     "synthesized": (
         with_header(ImageType=["DERIVED", "PRIMARY", "GENERATED_2D"]),
         "computed from tomosynthesis",
@@ -319,6 +327,25 @@ REVIEWED: dict[str, tuple[Study, str]] = {
         with_header(Laterality="L"),
         "laterality: elements of the header name different sides",
     ),
+    **{
+        f"side of {name}": (with_header(**{name: value}), "laterality: elements of the header name different")
+        for name, value in (
+            ("BodyPartExamined", "LEFT BREAST"),
+            ("AnatomicRegionSequence", codes(code("80248007"))),
+            ("AcquisitionDeviceProcessingDescription", "MAMMO, L-CC"),
+        )
+    },
+    **{
+        f"several values of {name}": (with_header(**{name: list(values)}), words)
+        for name, words, *values in (
+            ("ViewPosition", "projection: the header names a projection that is not known", "CC", "MLO"),
+            ("ImageLaterality", "laterality: expected L or R", "R", "L"),
+            ("PresentationIntentType", "another intent", "FOR PRESENTATION", "FOR PROCESSING"),
+            ("BodyPartExamined", "body-part", "BREAST", "KNEE"),
+            ("PartialView", "partial view", "NO", "YES"),
+            ("EstimatedRadiographicMagnificationFactor", "an unknown magnification", "1.0", "1.8"),
+        )
+    },
     "both sides": (with_header(ImageLaterality="B"), "laterality: expected L or R in the header"),
     "no side and another view": (
         with_header(ImageLaterality=None, ViewCodeSequence=codes(code("399368009"))),

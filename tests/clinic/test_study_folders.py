@@ -117,6 +117,31 @@ def test_the_worklist_may_be_in_the_folder(folder: Folder, tmp_path: Path) -> No
         (tmp_path / "0001" / ".w.csv.work").mkdir(exist_ok=True)
 
 
+def test_an_entry_with_the_name_of_another_has_its_own_row(folder: Folder, tmp_path: Path) -> None:
+    """A link that is named as the study, two broken files of one name, a broken twin of an image."""
+    place = write_case(tmp_path / "in", 1)
+    study = str(dcmread(place / "R-CC.dcm").StudyInstanceUID)
+    (tmp_path / "in" / study).symlink_to(tmp_path / "gone")
+    for name in ("broken", "broken.dcm", "L-CC"):
+        (place / name).write_bytes(b"\0" * 200)
+    done = triage(tmp_path / "in", folder.model, tmp_path / "w.csv", TriageSettings(workers=1))
+    rows = [(row.case_id, row.image_id) for row in done.rows]
+    assert len(set(rows)) == len(rows) == 5
+    assert {case for case, _ in rows} == {
+        study, f"./{study}", "0001/L-CC", "0001/broken", "0001/broken.dcm"
+    }  # fmt: skip
+    built = build_folder_manifest(tmp_path / "in", tmp_path / "manifest.csv").manifest.table
+    assert built["image_id"].n_unique() == built.height == 8
+
+
+def test_a_name_that_is_not_utf8_is_written_escaped(tmp_path: Path) -> None:
+    place = write_case(tmp_path / "in", 1)
+    (place / "R-CC.dcm").rename(os.fsdecode(os.fsencode(place) + b"/\xff.dcm"))
+    table = build_folder_manifest(tmp_path / "in", tmp_path / "manifest.csv").manifest.table
+    (row,) = table.filter(pl.col("image_id") == "0001/\\udcff").rows(named=True)
+    assert (row["laterality"], row["projection"], row["path"]) == ("R", "CC", None)
+
+
 MIXED = {
     "a view that links to another": "same-image",
     "two women": "patient: the images of the case name different patients",

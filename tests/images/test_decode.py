@@ -112,6 +112,16 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert "no transfer syntax" in reason_of(FILES / "meta_missing_tsyntax.dcm", "decode")
 
 
+def test_a_transfer_syntax_that_is_a_text_is_not_repeated() -> None:
+    ds = made.dataset(made.mammogram())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydicom names invalid values
+        ds.file_meta.TransferSyntaxUID = UID("Planted^Name")
+        reason = reason_of(ds, "decode")
+    assert "transfer syntax with an invalid UID is not supported" in reason
+    assert "Planted" not in reason
+
+
 def test_no_pixel_data() -> None:
     assert "no pixel data" in reason_of(FILES / "test-SR.dcm", "decode")
     ds = made.dataset(made.mammogram())

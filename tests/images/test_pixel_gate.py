@@ -182,6 +182,37 @@ def test_a_window_that_contradicts_the_table_beside_it_is_named(width: float) ->
     assert findings(dataset, side, projection) == ["window"]
 
 
+def test_padding_of_few_values_is_seen_where_there_are_few_grey_levels() -> None:
+    """Eight bits, whose brightest values are padding."""
+    kind = Encoding(12)
+    dataset, side, projection = mammogram(0, kind)
+    values = (pixels_of(dataset) >> 5) << 5
+    brightest = np.unique(values)[-10:]
+    assert findings(copy.deepcopy(dataset), side, projection) == []
+    dataset.PixelData = values.tobytes()
+    first = next(value for value in brightest if np.mean(values[values > 1000] >= value) < 0.04)
+    dataset.add_new("PixelPaddingValue", "US", int(first))
+    dataset.add_new("PixelPaddingRangeLimit", "US", int(brightest[-1]))
+    assert np.count_nonzero(brightest >= first) < 16
+    assert "padding" in findings(dataset, side, projection)
+
+
+@pytest.mark.parametrize("pixels", [16, 100])
+@pytest.mark.parametrize("number", range(4))
+def test_lost_and_displaced_pixels_are_a_jump_between_rows(number: int, pixels: int) -> None:
+    """Whole pixels, so that no byte is read in the wrong place; the jump is in the middle of the breast."""
+    dataset, side, projection = mammogram(number, KINDS[number * 7 % len(KINDS)])
+    values, lost = pixels_of(dataset), copy.deepcopy(dataset)
+    middle = len(values) // 2
+    at = 2 * (middle * values.shape[1] + 37)
+    lost.PixelData = dataset.PixelData[:at] + dataset.PixelData[at + 2 * pixels :] + bytes(2 * pixels)
+    values[middle:] = np.roll(values[middle:], pixels, axis=1)
+    displaced = copy.deepcopy(dataset)
+    displaced.PixelData = values.tobytes()
+    for other in (lost, displaced):
+        assert "row-shift" in findings(other, side, projection)
+
+
 def test_levels_are_counted_without_the_ends() -> None:
     assert effective_levels(np.array([0, 9], dtype=np.uint16)) == 0
     even = np.repeat(np.arange(102, dtype=np.uint16), 10)
@@ -203,3 +234,19 @@ def test_pictures_of_different_exposures_differ_and_a_copy_does_not() -> None:
     found = same_pictures(sketches)
     assert set(found) == {"7", "copy"}
     assert "the same picture as image copy of another case" in found["7"]
+
+
+def test_equal_stored_values_are_one_picture_with_any_window() -> None:
+    """Also where one is mirrored, as for the other side."""
+    dataset, _, projection = mammogram(4, KINDS[0], 300)
+    other = copy.deepcopy(dataset)
+    values = pixels_of(other)
+    other.PixelData = np.ascontiguousarray(values[:, ::-1]).tobytes()
+    other.WindowCenter, other.WindowWidth = float(values.mean()), float(values.max()) / 2
+    other.VOILUTFunction = "SIGMOID"
+    sketches = {
+        side: ("1", process_image(io.BytesIO(file_bytes(part, "explicit")), side, None, projection).sketch)
+        for side, part in (("L", dataset), ("R", other))
+    }
+    assert len({sketch[:64] for _, sketch in sketches.values()}) == 2
+    assert set(same_pictures(sketches)) == {"L", "R"}

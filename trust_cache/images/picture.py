@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 from pydicom import Dataset
 
@@ -132,7 +133,8 @@ def cut_breast(prepared: PreparedImage, settings: ImageSettings) -> Processed:
     box = box_of(mask, settings.margin)
     cut = cut_out(prepared.image, mask, box)
     warnings = (*prepared.warnings, *pixel_findings(replace(evidence, mask=mask)))
-    return Processed(cut, mask, box, stored.decoder, stored.transfer_syntax, warnings, sketch_of_picture(cut))
+    sketch = sketch_of_picture(cut, stored.pixels[:, ::-1] if prepared.mirrored else stored.pixels)
+    return Processed(cut, mask, box, stored.decoder, stored.transfer_syntax, warnings, sketch)
 
 
 def tagged_laterality(dataset: Dataset) -> str | None:
@@ -141,7 +143,14 @@ def tagged_laterality(dataset: Dataset) -> str | None:
         return header_of(dataset).side
 
 
-def sketch_of_picture(picture: NDArray[np.uint16]) -> str:
-    """Return the sketch of a canonical picture as text; noise and rounding hardly change it."""
+def sketch_of_picture(picture: NDArray[np.uint16], stored: NDArray[Any] | None = None) -> str:
+    """Return the sketch of a canonical picture as text; noise and rounding hardly change it.
+
+    With stored values, chest wall on the left, their digest follows: two windows can make two pictures of
+    the same values.
+    """
     small = cv2.resize(picture.astype(np.float32), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-    return sketch_vector(np.asarray(small).ravel()).astype(">i2").tobytes().hex()
+    sketch = sketch_vector(np.asarray(small).ravel()).astype(">i2").tobytes().hex()
+    if stored is None:
+        return sketch
+    return f"{sketch}-{blake3(np.ascontiguousarray(stored).tobytes()).hexdigest(16)}"

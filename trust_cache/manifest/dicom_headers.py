@@ -22,7 +22,10 @@ TEXTS = (
     *("EstimatedRadiographicMagnificationFactor", "NumberOfFrames", "Rows"),
     *("SeriesDescription", "DerivationDescription"),
 )
-SEQUENCES = ("ViewCodeSequence", "ViewModifierCodeSequence", "AnatomicRegionSequence")
+SEQUENCES = (
+    *("ViewCodeSequence", "ViewModifierCodeSequence", "PartialViewCodeSequence"),
+    "AnatomicRegionSequence",
+)
 HEADER_ELEMENTS = (*IDENTITY, *TEXTS, *SEQUENCES)
 
 PRESENTATION = "1.2.840.10008.5.1.4.1.1.1.2"  # Digital Mammography X-Ray Image Storage - For Presentation
@@ -77,11 +80,16 @@ _MODIFIERS = {
     **dict.fromkeys(("399161006", "R-102D2"), "cleavage"),
     **dict.fromkeys(("399110001", "R-102C2"), "tangential"),
 }
-# The breast, either and both, in SNOMED CT; the breast in its former code.
-_BREAST = frozenset({"76752008", "80248007", "73056007", "63762007", "T-04000"})
+# The left and the right breast, in SNOMED CT and in its former codes.
+_SIDED_BREAST = {
+    **dict.fromkeys(("80248007", "T-04030"), "L"),
+    **dict.fromkeys(("73056007", "T-04020"), "R"),
+}
+# The breast, either and both.
+_BREAST = frozenset({"76752008", "T-04000", "63762007", "T-04080", *_SIDED_BREAST})
 # Units also write the side, and the examination for the part.
 _BREAST_WORDS = frozenset({"BREAST", "BREASTS", "MAMMA", "MAMMO", "MAMMOGRAPHY"})
-_SIDE_WORDS = frozenset({"L", "R", "LEFT", "RIGHT", "BOTH", "BILATERAL"})
+_SIDE_WORDS = {"L": "L", "LEFT": "L", "R": "R", "RIGHT": "R", "BOTH": None, "BILATERAL": None}
 # PS3.3 C.8.11.7.1.4 and C.8.21: pictures that are computed from a tomosynthesis volume.
 _COMPUTED = frozenset(
     {"GENERATED_2D", "TOMO_2D", "TOMO_PROJ", "TOMO", "TOMOSYNTHESIS", "VOLUME", "MAX_IP", "MIN_IP"}
@@ -97,6 +105,8 @@ _DESCRIPTIONS = (
     "DerivationDescription",
     "ImageType",
 )
+# A projection with its side before it, as in RCC, R-CC and RIGHT CC.
+_DEVICE_WORDS = re.compile(r"(?<![A-Z])(?:([LR])(?:EFT|IGHT)?[\W_]*)?(CC|MLO|ML|XCCL|XCCM)(?![A-Z])")
 _MAGNIFIED = 1.3  # contact mammography has 1.0 to 1.15, magnification views 1.5 to 2
 _UID = re.compile(r"[0-9.]{1,64}")
 
@@ -111,8 +121,11 @@ class HeaderValues:
     codes: Mapping[str, tuple[str, ...]]
 
     def text(self, keyword: str) -> str:
-        """Return the first value of an element in capitals, empty if there is none."""
-        return next(iter(self.texts.get(keyword, ())), "").strip().upper()
+        """Return an element's value in capitals, empty if there is none.
+
+        Several values stay joined as they are in the file: the first alone could contradict the others.
+        """
+        return "\\".join(filter(None, (part.strip().upper() for part in self.texts.get(keyword, ()))))
 
 
 @dataclass(frozen=True)
@@ -189,16 +202,19 @@ def _kind_findings(values: HeaderValues) -> list[str]:
     frames = values.text("NumberOfFrames")
     if frames not in ("", "1"):
         found.append(finding("image-kind", "the object has several frames"))
-    if values.text("QualityControlImage") == "YES":
+    if values.text("QualityControlImage") not in ("", "NO"):  # YES or BOTH
         found.append(finding("image-kind", "the header says that it is a quality control image"))
     region = values.codes.get("AnatomicRegionSequence", ())
-    words = set(re.split(r"[\s_^,/-]+", values.text("BodyPartExamined"))) - {"", *_SIDE_WORDS}
-    if not words <= _BREAST_WORDS or not set(region) <= _BREAST:
+    if not _body_words(values) - set(_SIDE_WORDS) <= _BREAST_WORDS or not set(region) <= _BREAST:
         found.append(finding("body-part", "expected the breast, the header names another body part"))
     rows = [part.strip().upper() for part in values.texts.get("PatientOrientation", ())]
     if len(rows) > 1 and rows[1].startswith("H"):
         found.append(finding("orientation", "by PatientOrientation the image is upside down"))
     return found
+
+
+def _body_words(values: HeaderValues) -> set[str]:
+    return set(re.split(r"[\s_^,/-]+", values.text("BodyPartExamined"))) - {""}
 
 
 def _computed_by(values: HeaderValues) -> str | None:
@@ -218,12 +234,13 @@ def _computed_by(values: HeaderValues) -> str | None:
 def _modifier_findings(values: HeaderValues) -> list[str]:
     codes = values.codes.get("ViewModifierCodeSequence", ())
     names = [_MODIFIERS.get(code, "another modifier") for code in codes]
-    if values.text("PartialView") == "YES":
+    if values.text("PartialView") not in ("", "NO") or values.codes.get("PartialViewCodeSequence"):
         names.append("partial view")
     try:
         factor = float(values.text("EstimatedRadiographicMagnificationFactor") or 1)
-    except ValueError:
+    except ValueError:  # several values
         factor = 1.0
+        names.append("an unknown magnification")
     if factor >= _MAGNIFIED:
         names.append(f"magnification by {factor:g}, limit {_MAGNIFIED:g}")
     listed = ", ".join(dict.fromkeys(names))
@@ -234,8 +251,9 @@ def _side(values: HeaderValues) -> tuple[str | None, list[str]]:
     """Return the side that all elements agree on."""
     named = {values.text(name) for name in ("ImageLaterality", "Laterality")} - {""}
     device_side, _ = _device_words(values)
-    if device_side:
-        named.add(device_side)
+    words = (_SIDE_WORDS.get(word) for word in _body_words(values))
+    regions = (_SIDED_BREAST.get(code) for code in values.codes.get("AnatomicRegionSequence", ()))
+    named |= {side for side in (device_side, *words, *regions) if side is not None}
     if len(named) > 1:
         return None, [finding("laterality", "elements of the header name different sides")]
     side = next(iter(named), None)
@@ -264,13 +282,8 @@ def _projection(values: HeaderValues) -> tuple[str | None, list[str]]:
 
 def _device_words(values: HeaderValues) -> tuple[str | None, str | None]:
     """Return side and projection from (0018,1400), where Fujifilm names the menu of the exposure."""
-    sides, projections = set(), set()
-    for word in re.split(r"[^A-Z]+", values.text("AcquisitionDeviceProcessingDescription")):
-        for side in ("", "L", "R"):
-            if word.removeprefix(side) in ("CC", "MLO", "ML", "XCCL", "XCCM") and word.startswith(side):
-                projections.add(word.removeprefix(side))
-                sides |= {side} - {""}
-                break
+    found = _DEVICE_WORDS.findall(values.text("AcquisitionDeviceProcessingDescription"))
+    sides, projections = {side for side, _ in found} - {""}, {projection for _, projection in found}
     single = len(projections) == 1
     return (
         next(iter(sides)) if single and len(sides) == 1 else None,

@@ -7,6 +7,7 @@ unless the protocol accepts the check.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
@@ -75,13 +76,19 @@ def check_of(text: str) -> str | None:
 def same_pictures(sketches: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Return a finding for each image whose picture another one has too; `sketches` has case and sketch.
 
-    No two exposures give the same picture, within a case or in different cases.
+    No two exposures give the same picture, within a case or in different cases. A sketch may end with the
+    digest of the stored values; equal ones are of one picture too, whatever window it is shown with.
     """
     names = sorted(sketches)
-    rows = [np.frombuffer(bytes.fromhex(sketches[name][1]), dtype=">i2").astype(np.int16) for name in names]
+    texts = [sketches[name][1].partition("-") for name in names]
+    rows = [np.frombuffer(bytes.fromhex(text), dtype=">i2").astype(np.int16) for text, _, _ in texts]
     usable = [row if row.size == SKETCH_NUMBERS else np.zeros(SKETCH_NUMBERS, dtype=np.int16) for row in rows]
+    by_digest: dict[str, list[int]] = defaultdict(list)
+    for number, (_, _, digest) in enumerate(texts):
+        by_digest[digest or str(number)].append(number)
+    pairs = {pair for numbers in by_digest.values() for pair in combinations(numbers, 2)}
     others: dict[str, list[str]] = defaultdict(list)
-    for first, second in same_pairs(np.stack(usable)) if usable else ():
+    for first, second in sorted({*pairs, *same_pairs(np.stack(usable))}) if usable else ():
         others[names[first]].append(names[second])
         others[names[second]].append(names[first])
     found = {}

@@ -198,6 +198,8 @@ def _works(decoder: Decoder, syntax: str) -> bool:
 
 
 def _named(syntax: uids.UID) -> str:
+    if not syntax.is_valid:
+        return "with an invalid UID"  # any text, which is not repeated
     return str(syntax) if syntax.name == syntax else f"{syntax.name} ({syntax})"
 
 

@@ -99,6 +99,14 @@ class ScannedFolder:
     beside: Mapping[str, tuple[str, ...]]  # case_ids by the image_id of a stray
     counts: FolderCounts
 
+    def case_of(self, stray: FolderFile) -> str:
+        """Return the case_id of a stray as a case of its own, which is its name.
+
+        One that has the name of a study, such as a link to its folder, is told from the study's case.
+        """
+        name = stray.image.image_id
+        return f"./{name}" if any(file.case_id == name for file in self.files) else name
+
 
 def scan_folder(folder: Path, own: Collection[Path] = ()) -> IncomingCases:
     """Find the cases of a folder by StudyInstanceUID, which becomes the case_id.
@@ -113,7 +121,7 @@ def scan_folder(folder: Path, own: Collection[Path] = ()) -> IncomingCases:
         for case_id in scanned.beside[name]:
             problems[case_id].append(f"unassignable entry in the same folder: {name} ({why})")
     cases = group_cases([(file.case_id, file.image) for file in scanned.files], problems)
-    cases += [IncomingCase(stray.image.image_id, (stray.image,)) for stray in scanned.strays]
+    cases += [IncomingCase(scanned.case_of(stray), (stray.image,)) for stray in scanned.strays]
     return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), scanned.counts)
 
 
@@ -127,14 +135,16 @@ def scan_files(folder: Path, own: Collection[Path] = ()) -> ScannedFolder:
         other = "another file; give the folder that it is in" if folder.exists() else "neither"
         raise InputError(f"{folder}: expected a folder of DICOM files or a manifest (.csv), found {other}")
     entries = list_entries(folder, own)
-    files = [_file_of(entry) for entry in entries if entry.what == "unexplained" or _is_image(entry)]
+    files = _with_distinct_ids(
+        [_file_of(entry) for entry in entries if entry.what == "unexplained" or _is_image(entry)]
+    )
     if not files:
         raise InputError(
             f"{folder}: expected DICOM files, found none; the folder has {count_entries(entries, 0).sentence}"
         )
     known = [file for file in files if file.header is not None and file.header.study]
     strays = tuple(file for file in files if file not in known)
-    known, copies = _without_raw_copies(_with_distinct_ids(known))
+    known, copies = _without_raw_copies(known)
     found = disagreements(
         {file.image.image_id: (file.case_id, file.header) for file in known if file.header}, named=True
     )
@@ -198,8 +208,9 @@ def _with_distinct_ids(files: Sequence[FolderFile]) -> list[FolderFile]:
 def _without_raw_copies(files: Sequence[FolderFile]) -> tuple[list[FolderFile], int]:
     """Leave out each FOR PROCESSING image that has its FOR PRESENTATION image in the case; count them.
 
-    The two have one side, one projection and one modification of the view. There may be no more raw images
-    than FOR PRESENTATION ones of a kind: one more could be of an exposure whose other image is lost.
+    The two have one patient, one side, one projection and one modification of the view. There may be no
+    more raw images than FOR PRESENTATION ones of a kind: one more could be of an exposure whose other image
+    is lost.
     """
     keys = {file.name: _view_of(file) for file in files}
     raw = Counter(keys[file.name] for file in files if file.header and file.header.kind == "raw")
@@ -218,7 +229,7 @@ def _view_of(file: FolderFile) -> tuple[object, ...]:
     if file.header is None or image.laterality is None or image.projection is None:
         return (file.name,)
     modified = tuple(text for text in file.header.findings if check_of(text) in _OF_VIEW)
-    return (file.case_id, image.laterality, image.projection, modified)
+    return (file.case_id, file.header.patient, image.laterality, image.projection, modified)
 
 
 def _cases_beside(known: Sequence[FolderFile], strays: Sequence[FolderFile]) -> dict[str, tuple[str, ...]]:

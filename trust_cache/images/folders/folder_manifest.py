@@ -78,7 +78,7 @@ def _rows(scanned: ScannedFolder) -> tuple[pl.DataFrame, list[checks.Item]]:
         items += [checks.Item(file.case_id, file.image.image_id, text) for text in dict.fromkeys(found)]
     for stray in scanned.strays:
         beside = scanned.beside[stray.image.image_id]
-        case_id = beside[0] if len(beside) == 1 else stray.image.image_id
+        case_id = beside[0] if len(beside) == 1 else scanned.case_of(stray)
         rows.append(_row(stray, case_id))
         items.append(checks.Item(case_id, stray.image.image_id, f"{_UNEXPLAINED}: {stray.image.problem}"))
     columns = ("image_id", "case_id", "laterality", "projection", "path", "patient")
@@ -87,7 +87,8 @@ def _rows(scanned: ScannedFolder) -> tuple[pl.DataFrame, list[checks.Item]]:
 
 def _row(file: FolderFile, case_id: str) -> tuple[str | None, ...]:
     image = file.image
-    path = file.name if image.location else None
+    # A name that is not UTF-8 cannot be written as it is: its row has no path.
+    path = file.name if image.location.endswith(file.name) else None
     return image.image_id, case_id, image.laterality, image.projection, path, _patient(file.header)
 
 

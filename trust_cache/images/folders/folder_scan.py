@@ -140,12 +140,12 @@ def _entries(folder: Path, top: Path, own: Collection[Path]) -> Iterator[FolderE
         with os.scandir(folder) as found:
             paths = sorted(Path(entry.path) for entry in found)
     except OSError as error:
-        name = "." if folder == top else folder.relative_to(top).as_posix()
+        name = "." if folder == top else _name_below(top, folder)
         why = f"the folder cannot be read ({_words(error)})"
         yield FolderEntry(folder, name, "unexplained", problem=why, openable=False)
         return
     for path in paths:
-        name = path.relative_to(top).as_posix()
+        name = _name_below(top, path)
         if path.absolute() in own:
             yield FolderEntry(path, name, "own")
             continue
@@ -159,6 +159,11 @@ def _entries(folder: Path, top: Path, own: Collection[Path]) -> Iterator[FolderE
             yield FolderEntry(path, name, "unexplained", problem=problem, openable=False)
         else:
             yield _Unread(path, name)
+
+
+def _name_below(top: Path, path: Path) -> str:
+    """Return the path of an entry below the folder; bytes that are not UTF-8 are escaped."""
+    return path.relative_to(top).as_posix().encode(errors="backslashreplace").decode()
 
 
 def _kind(path: Path) -> tuple[str | None, bool]:

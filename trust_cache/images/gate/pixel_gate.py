@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.images.gate.pixel_limits import LIMITS, PixelLimits
-from trust_cache.images.gate.pixel_lines import BlockLimits, constant_share, cut_share, equal_share, scale_of
+from trust_cache.images.gate.pixel_lines import (
+    BlockLimits,
+    constant_share,
+    cut_share,
+    equal_share,
+    row_jump,
+    scale_of,
+)
 from trust_cache.images.image_failures import ImageError
 from trust_cache.images.mask import find_breast, inside_plain_frame, reduce_padding
 from trust_cache.manifest.picture_checks import check_of, finding
@@ -29,7 +36,8 @@ _IN_CELL = 4  # pixels along each side of a cell
 _CALM = 0.02  # of the image's range: deviation within a cell of air, whose noise is averaged
 _STRIPS, _STRIP = 40, 32  # at most so many strips of so many rows
 _STEP = 0.2  # of the image's range, within one pixel: more than any anatomy
-_MANY_VALUES = 16  # padding is one value, rarely a few
+_MANY_VALUES = 16  # padding is one value, rarely a few; fewer are many in an image of few grey levels
+_FEW_VALUES, _OF_VALUES = 3, 0.01  # of the image's different values
 _LEAST_PADDED = 0.05  # of the image without the quarter at the chest wall
 _BESIDE = 2  # pixels of the reduced image
 _INSIDE = 0.03  # of the longer side: 7 mm, deeper than skin
@@ -219,7 +227,8 @@ def _blacked_share(small: NDArray[Any], shown: NDArray[np.uint16], padding: Mask
 
     A single padding value may be the brightest of the image: vendors fill unexposed parts with it.
     """
-    if padding.all() or np.unique(small[padding]).size < _MANY_VALUES:
+    many = min(_MANY_VALUES, max(_FEW_VALUES, round(_OF_VALUES * np.unique(small).size)))
+    if padding.all() or np.unique(small[padding]).size < many:
         return 0.0
     low, high = np.percentile(shown, _ENDS)
     bright = shown > (float(low) + float(high)) / 2
@@ -227,12 +236,18 @@ def _blacked_share(small: NDArray[Any], shown: NDArray[np.uint16], padding: Mask
 
 
 def _line_findings(evidence: PixelEvidence, limits: PixelLimits) -> Iterator[str]:
-    """Check rows, then columns, for constant blocks and bands, equal lines and straight cuts."""
+    """Check rows for a jump; rows, then columns, for constant blocks, equal lines and straight cuts."""
     mask = evidence.mask[:, ::-1] if evidence.mirrored else evidence.mask
     small = reduce_padding(evidence.pixels)
     scale = scale_of(small, evidence.shown[evidence.patterns(small)], reduce_padding(mask))
     if not scale.contrast:
         return
+    moved, left = row_jump(evidence.pixels, mask, scale)
+    if left < limits.row_jump:
+        words = (
+            f"between two rows the image jumps sideways by {moved} pixels: moved back, {left:.0%} of their"
+        )
+        yield finding("row-shift", f"{words} difference is left, limit {limits.row_jump:.0%}")
     block, wall, edge = limits.constant_block, limits.chest_wall_block, limits.block_edge
     beside_wall = BlockLimits(block, wall, edge) if evidence.mirrored else BlockLimits(wall, block, edge)
     for pixels, breast, lines, block_limits in (

@@ -39,6 +39,9 @@ class PixelLimits(Document, frozen=True):
     row_ratio: float = 4.0
     # Pixels by which a typical row must be moved to fit the next: the skin line is oblique, up to 1 or 2.
     row_shift: float = 2.0
+    # Where rows jump sideways: the share of the difference of two rows that is left once one is moved.
+    # Neighbouring rows fit as they are; moved by 12 pixels or more, two thirds and more are left.
+    row_jump: float = 0.4
     # Height of the breast away from the chest wall in units of that beside it: there it is highest.
     breast_side: float = 1.1
     # Length of the breast's upper or lower end in units of that at the chest wall: more in a turned image.

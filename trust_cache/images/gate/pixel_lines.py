@@ -1,4 +1,4 @@
-"""Measure lines of pixels: constant bands, equal lines and straight cuts through a breast.
+"""Measure lines of pixels: constant bands, equal lines, straight cuts and jumps of rows in a breast.
 
 The functions look at rows; columns are the rows of the transposed image. Pixels are stored values.
 """
@@ -25,6 +25,10 @@ _VARIED = 0.1  # of the breast's width
 _APART = 8  # pixels, which are unlike even in an enlarged picture
 _EVERY = 4  # lines across which cuts are looked for
 _ENDS = (1, 99)
+_ROWS, _COLUMNS = 2, 4  # pixels of a block; blocks have less noise than pixels
+_MOVED = 3  # blocks: what fits as well moved by less is an oblique edge
+_UNLIKE = 0.02  # of the contrast: rows that differ by less are alike anyway
+_TIP = 50  # the first and the last of so many parts of the breast are left out: its ends are narrow
 
 
 @dataclass(frozen=True)
@@ -159,3 +163,35 @@ def _steps(share: NDArray[np.float32]) -> Mask:
     step &= np.abs(share[away] - share[back]) > _STEP
     bright, dark = np.maximum(upper, lower), np.minimum(upper, lower)
     return np.asarray(step & ~((bright > _AT_TOP) & (dark > _ABOVE_BLACK)))
+
+
+def row_jump(pixels: NDArray[Any], mask: Mask, scale: GreyScale) -> tuple[int, float]:
+    """Return by how many pixels the image jumps sideways between two rows, and the difference then left.
+
+    Neighbouring rows fit each other best as they are. From a place on where pixels were lost, they fit best
+    moved, and nearly nothing of their difference is left, here as a share of it: 1 where nothing jumps.
+    """
+    inside = np.flatnonzero(mask.any(axis=1))
+    part = pixels[inside[0] : inside[-1] + 1]
+    rows, columns = len(part) // _ROWS, part.shape[1] // _COLUMNS
+    if rows < _TIP or columns <= 2 * _MOVED:
+        return 0, 1.0
+    part = part[: rows * _ROWS, : columns * _COLUMNS]
+    wide = part.astype(np.int16) if part.itemsize == 1 else part  # OpenCV does not reduce int8
+    blocks = cv2.resize(wide, (columns, rows), interpolation=cv2.INTER_AREA).astype(np.float32)
+    blocks = blocks[rows // _TIP : rows - rows // _TIP] / np.float32(scale.contrast)
+    blocks -= blocks.mean(axis=1, keepdims=True)
+    upper, lower = blocks[:-2], blocks[2:]  # a row between them may have the jump inside
+    spectrum = np.fft.rfft(lower, axis=1) * np.conj(np.fft.rfft(upper, axis=1))
+    product = np.fft.irfft(spectrum, n=columns, axis=1)
+    at = product.argmax(axis=1)
+    both = np.square(upper).sum(axis=1) + np.square(lower).sum(axis=1)
+    unmoved = np.sqrt(np.maximum(both - 2 * product[:, 0], 0) / columns)
+    moved = np.sqrt(np.maximum(both - 2 * product.max(axis=1), 0) / columns)
+    shifts = (at + columns // 2) % columns - columns // 2
+    unlike = (np.abs(shifts) >= _MOVED) & (unmoved > _UNLIKE)
+    if not unlike.any():
+        return 0, 1.0
+    left = np.where(unlike, moved / np.maximum(unmoved, _UNLIKE), 1.0)
+    worst = int(left.argmin())
+    return _COLUMNS * int(abs(shifts[worst])), float(left[worst])
