@@ -173,8 +173,11 @@ def _truth(truth: Truth, runs: Sequence[RunFolder]) -> dict[str, dict[float, flo
                 *(np.vstack([getattr(part, key) for part in parts]) for key in ("gamma", "beta", "weight")),
                 np.concatenate([part.bias for part in parts]),
             )
+            aggregation = run.record.configurations[name].aggregation
             found[name] = {
-                target: float(np.mean([point.dismissal for point in population.points(heads, target)]))
+                target: float(
+                    np.mean([point.dismissal for point in population.points(heads, target, aggregation)])
+                )
                 for target in TARGETS
             }
     search = Population(truth, positives=40_000, negatives=20_000, seed=2)

@@ -100,6 +100,7 @@ def draw_cohort(number: int, truth: Truth = TRUTH, views: int = VIEWS) -> Simula
         shapes.positive.astype(np.int64),
         images.case,
         np.arange(size) if patients is None else patients,
+        2 * images.case + images.here,
     )
     rows = rows_of_array(draw_features(model, coordinates, views, generator))
     return SimulatedFeatures(cases, images.label.astype(np.int64), rows)

@@ -24,9 +24,9 @@ from threadpoolctl import threadpool_limits
 
 from trust_cache.heads.bank import HeadParameters, normalised_features, score_rows
 from trust_cache.heads.folds import CALIBRATE, FIT, draw_final
-from trust_cache.heads.head_settings import TrainingSettings, presets
+from trust_cache.heads.head_settings import TrainingSettings, known_configurations, presets
 from trust_cache.heads.tuned.tuned_head import FittingImages, fit_tuned
-from trust_cache.manifest.cases import MAXIMUM, case_maxima
+from trust_cache.manifest.cases import MAXIMUM, Aggregation
 from trust_cache.statistics.thresholds import allowed_misses
 from trust_cache.studies.rivals.rival_models import (
     Fitted,
@@ -52,13 +52,15 @@ COVERAGES = (0.3, 0.5, 0.7, 0.9)
 WEIGHTS, TEMPERATURES = (0.03, 0.1, 0.3, 1.0), (0.25, 0.5, 1.0)
 HEADS = ("ce", "closed-loop")
 LOGISTIC, SELECTIVE, CONFORMAL = "logistic-regression", "selectivenet", "conformal-risk-training"
-MODELS = (*HEADS, "tuned", LOGISTIC, SELECTIVE, CONFORMAL)
+OF_MAXIMUM = "tuned-maximum"  # `tuned` with the aggregation of all others
+MODELS = (*HEADS, "tuned", OF_MAXIMUM, LOGISTIC, SELECTIVE, CONFORMAL)
+TUNED = known_configurations()["tuned"]
 CONSTANTS = ("coverage", "conformal_weight", "temperature")  # of LinearSettings
 
 Row = dict[str, object]
 Constants = dict[str, float | None]
 Floats = NDArray[np.float64]
-Scorer = Callable[[SimulatedFeatures], Floats]  # of images
+Scorer = Callable[[SimulatedFeatures], Floats]  # of cases
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _cohort(features: SimulatedFeatures) -> LabelledImages:
 
 def dismissal(scorer: Scorer, new: Sequence[SimulatedFeatures], target: float) -> float:
     """Return the share of new normal cases below the threshold that keeps the recall on the new cases."""
-    scores = np.concatenate([case_maxima(scorer(one), one.cases.of_image) for one in new])
+    scores = np.concatenate([scorer(one) for one in new])
     positive = np.concatenate([one.cases.labels for one in new]) == 1
     kept = np.sort(scores[positive])
     return float(np.mean(scores[~positive] < kept[allowed_misses(kept.size, target)]))
@@ -104,14 +106,16 @@ def dismissal(scorer: Scorer, new: Sequence[SimulatedFeatures], target: float) -
 
 def _of_rival(model: Fitted) -> Scorer:
     def score(one: SimulatedFeatures) -> Floats:
-        return model.score(clean_rows(one.rows, _cohort(one), np.arange(one.labels.size)))
+        images = clean_rows(one.rows, _cohort(one), np.arange(one.labels.size))
+        return one.cases.score(model.score(images))
 
     return score
 
 
-def _of_head(heads: HeadParameters, head: int) -> Scorer:
+def _of_head(heads: HeadParameters, head: int, aggregation: Aggregation = MAXIMUM) -> Scorer:
     def score(one: SimulatedFeatures) -> Floats:
-        return np.asarray(score_rows(one.rows, np.arange(one.labels.size), heads)[head])
+        images = score_rows(one.rows, np.arange(one.labels.size), heads)[head]
+        return one.cases.score(images, aggregation)
 
     return score
 
@@ -192,7 +196,9 @@ def _scorers(cohort: ModelCohort) -> Iterator[Sequence[Scorer]]:
     heads = train(make_task(cohort.features, [presets()[name] for name in HEADS], cohort.number))
     for head in range(len(HEADS)):
         yield [_of_head(heads, head)] * len(TARGETS)
-    yield [_of_head(_fit_tuned(cohort), 0)] * len(TARGETS)
+    tuned = _fit_tuned(cohort)
+    for aggregation in (TUNED.aggregation, MAXIMUM):
+        yield [_of_head(tuned, 0, aggregation)] * len(TARGETS)
     logistic = fit_logistic_regression(cohort.fit, cohort.calibrate, CHOSEN)
     yield [_of_rival(logistic)] * len(TARGETS)
     yield [_of_rival(fit_selective_net(cohort.fit, cohort.calibrate, CHOSEN))] * len(TARGETS)
@@ -207,8 +213,9 @@ def _fit_tuned(cohort: ModelCohort) -> HeadParameters:
         features.labels,
         cases.of_image,
         cases.patients[cases.of_image],
+        cases.breasts,
     )
-    return fit_tuned(images, [MAXIMUM], cohort.number)[0].parameters
+    return fit_tuned(images, [TUNED.aggregation], cohort.number)[0].parameters
 
 
 def model_rows(preset: str, number: int, shares: Floats) -> list[Row]:

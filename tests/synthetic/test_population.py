@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from trust_cache.base.errors import InputError
+from trust_cache.manifest.cases import Aggregation
 from trust_cache.synthetic.best_heads import best_head, cross_entropy_head
 from trust_cache.synthetic.cohort_shape import draw_cases, images_of, law_of
 from trust_cache.synthetic.feature_cohort import SimulatedCohort, make_model
@@ -113,6 +114,27 @@ def test_true_points_are_those_of_full_features(preset: str) -> None:
             share = np.mean(of_population == kind)
             error = np.sqrt(share * (1 - share) / DRAWN)
             assert abs(np.mean(of_full == kind) - share) <= 4.5 * error + 0.002
+
+
+@pytest.mark.parametrize("aggregation", ["breast-mean", "noisy-or", "top-two"])
+def test_other_aggregations_against_cases_drawn_together(aggregation: Aggregation) -> None:
+    """Shares below thresholds: each class apart against `Truth.score`, within 4.5 standard errors."""
+    truth, generator = Truth("nlbs", dim=DIM), np.random.default_rng(11)
+    weights, offset = generator.standard_normal(DIM) / 5, -1.0
+    population = Population(truth, **SMALL)
+    heads = LinearHeads.of(np.ones((1, DIM)), np.zeros((1, DIM)), weights[None], np.array([offset]))
+    drawn = truth.score(
+        np.ones(DIM), np.zeros(DIM), weights, offset, cases=400_000, seed=5, aggregation=aggregation
+    )
+    (point,) = population.points(heads, 0.9, aggregation)
+    shares = population.dismissed(heads, np.array([[point.tau]]), aggregation)[:, 0, 0]
+    assert shares[1] == pytest.approx(0.1, abs=1e-4)
+    for label in (0, 1):
+        below = drawn.scores[drawn.labels == label] < point.tau
+        error = np.sqrt(shares[label] * (1 - shares[label]) * (1 / below.size + 1 / 40_000))
+        assert abs(below.mean() - shares[label]) < 4.5 * error
+    highest = population.dismissed(heads, np.array([[point.tau]]))[:, 0, 0]
+    assert np.all(highest < shares) if aggregation != "noisy-or" else np.all(highest > shares)
 
 
 def test_heads_within_the_span_are_exact_together() -> None:

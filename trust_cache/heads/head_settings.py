@@ -11,7 +11,7 @@ import msgspec
 
 from trust_cache.base.documents import Document, parse_toml
 from trust_cache.base.errors import InputError, did_you_mean
-from trust_cache.manifest.cases import AGGREGATIONS, MAXIMUM, Aggregation
+from trust_cache.manifest.cases import AGGREGATIONS, MAXIMUM, NEEDS_SIDES, Aggregation
 
 PAPER, TUNED = "paper", "tuned"  # words for configurations: the paper's five, and the one beside them
 CLOSED_LOOP: Literal["closed-loop"] = "closed-loop"
@@ -161,7 +161,7 @@ class TunedChoice(Document, frozen=True, kw_only=True):
 @cache
 def known_configurations() -> Mapping[str, HeadSettings]:
     """Return all configurations that have a name: the paper's five and `tuned`."""
-    return MappingProxyType({**presets(), TUNED: HeadSettings(tuned=True)})
+    return MappingProxyType({**presets(), TUNED: HeadSettings(tuned=True, aggregation=NEEDS_SIDES)})
 
 
 @cache

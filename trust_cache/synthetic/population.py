@@ -8,6 +8,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from trust_cache.manifest.cases import MAXIMUM, Aggregation, aggregate
 from trust_cache.synthetic.cohort_shape import draw_cases, images_of, law_of
 from trust_cache.synthetic.feature_cohort import draw_coordinates
 from trust_cache.synthetic.feature_law import draw_traits
@@ -27,6 +28,7 @@ class Block:
 
     numbers: Singles
     image_labels: NDArray[np.bool_]  # [case, image]
+    sides: NDArray[np.bool_]  # [case, image]
     kinds: NDArray[np.int64]  # of the cases' lesions
 
 
@@ -74,8 +76,8 @@ class Population:
             for count in np.unique(counts).tolist():
                 chosen = (counts == count)[images.case]
                 part = numbers[chosen].reshape(-1, count, numbers.shape[1])
-                labels = images.label[chosen].reshape(-1, count)
-                drawn.setdefault(count, []).append(Block(part, labels, traits.kind[counts == count]))
+                labels, sides = (of[chosen].reshape(-1, count) for of in (images.label, images.here))
+                drawn.setdefault(count, []).append(Block(part, labels, sides, traits.kind[counts == count]))
         return [block for _, blocks in sorted(drawn.items()) for block in _joined(blocks)]
 
     def logits(self, heads: LinearHeads, label: int) -> Iterator[Singles]:
@@ -86,29 +88,49 @@ class Population:
             logits = block.numbers.reshape(-1, numbers) @ coefficients
             yield logits.reshape(cases, images, -1).max(axis=1)
 
+    def scores(self, heads: LinearHeads, label: int, aggregation: Aggregation) -> Iterator[Floats]:
+        """Return the case scores [case, head] of a class, block by block."""
+        coefficients = self.span.coefficients(heads).astype(np.float32)
+        for block in self.blocks[label]:
+            cases, images, numbers = block.numbers.shape
+            of_image = np.repeat(np.arange(cases), images)
+            scores = expit(block.numbers.reshape(-1, numbers) @ coefficients + heads.offsets)
+            yield aggregate(scores.T, of_image, aggregation, 2 * of_image + block.sides.ravel()).T
+
     def kinds(self, label: int) -> NDArray[np.int64]:
         """Return the kinds of lesion of the cases of a class, in the order of `logits`."""
         return np.concatenate([block.kinds for block in self.blocks[label]])
 
-    def dismissed(self, heads: LinearHeads, taus: Floats) -> Floats:
+    def dismissed(self, heads: LinearHeads, taus: Floats, aggregation: Aggregation = MAXIMUM) -> Floats:
         """Return the shares [label, threshold, head] of cases below `taus` [threshold, head]."""
-        limits = (logit(taus) - heads.offsets).astype(np.float32)
+        limits = (logit(taus) - heads.offsets).astype(np.float32) if aggregation == MAXIMUM else taus
         shares = np.zeros((2, *limits.shape))
         for label in (0, 1):
-            for highest in self.logits(heads, label):
+            for values in self._ordered(heads, label, aggregation):
                 for place, limit in enumerate(limits):
-                    shares[label, place] += np.count_nonzero(highest < limit, axis=0)
+                    shares[label, place] += np.count_nonzero(values < limit, axis=0)
             shares[label] /= self.sizes[label]
         return shares
 
-    def points(self, heads: LinearHeads, recall: float) -> list[TruePoint]:
+    def _ordered(
+        self, heads: LinearHeads, label: int, aggregation: Aggregation
+    ) -> Iterator[Singles] | Iterator[Floats]:
+        """Return what orders the cases [case, head] as their scores do: logits, where those are enough."""
+        if aggregation == MAXIMUM:
+            return self.logits(heads, label)
+        return self.scores(heads, label, aggregation)
+
+    def points(
+        self, heads: LinearHeads, recall: float, aggregation: Aggregation = MAXIMUM
+    ) -> list[TruePoint]:
         """Return what each head does at the largest threshold that keeps this recall.
 
         The standard error adds the binomial errors of the recall, through the slope of dismissal along it,
         and of the dismissal.
         """
         positives, negatives = (
-            np.sort(np.concatenate(list(self.logits(heads, label))), axis=0) for label in (1, 0)
+            np.sort(np.concatenate(list(self._ordered(heads, label, aggregation))), axis=0)
+            for label in (1, 0)
         )
         miss, near = 1.0 - recall, _NEARBY * (1.0 - recall)
         points = []
@@ -124,7 +146,7 @@ class Population:
                 np.sqrt(spared * (1.0 - spared) / len(negatives)),
             )
             rate = self.prevalence * missed / dismissal if dismissal > 0 else 0.0
-            tau = float(expit(taus[1] + offset))
+            tau = float(expit(taus[1] + offset) if aggregation == MAXIMUM else taus[1])
             points.append(TruePoint(recall, tau, float(dismissal), float(rate), float(error)))
         return points
 
@@ -133,8 +155,9 @@ def _joined(blocks: list[Block]) -> Iterator[Block]:
     """Join blocks of equal shape and cut them to equal parts."""
     numbers = np.concatenate([block.numbers for block in blocks])
     labels = np.concatenate([block.image_labels for block in blocks])
+    sides = np.concatenate([block.sides for block in blocks])
     kinds = np.concatenate([block.kinds for block in blocks])
     parts = -(-len(numbers) // _CASES_AT_ONCE)
-    arrays = (np.array_split(array, parts) for array in (numbers, labels, kinds))
+    arrays = (np.array_split(array, parts) for array in (numbers, labels, sides, kinds))
     for part in zip(*arrays, strict=True):
         yield Block(*part)

@@ -1,5 +1,7 @@
 """Certificates of tuned heads hold by exact truth, out of fold and on another set."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -63,15 +65,18 @@ def failures(number: int, population: Population) -> tuple[bool, bool]:
 
 
 def certified(manifest: pl.DataFrame, scores: NDArray[np.float64], seed: int) -> Point:
-    table = manifest.select("case_id", "image_id", "label").with_columns(score=pl.Series(scores))
-    return certify(check_scores(table), targets=[0.95], delta=DELTA, seed=seed).points[0]
+    columns = ("case_id", "image_id", "label", "laterality")
+    table = manifest.select(*columns).with_columns(score=pl.Series(scores), configuration=pl.lit("tuned"))
+    found = replace(check_scores(table), aggregations={"tuned": TUNED[0].aggregation})
+    return certify(found, targets=[0.95], delta=DELTA, seed=seed).points[0]
 
 
 def true_rate(population: Population, heads: list[HeadParameters], tau: float | None) -> float:
     """The cancer rate among new cases below tau, each scored by one of the heads at random."""
     assert tau is not None
     parts = {name: np.concatenate([getattr(head, name) for head in heads]) for name in vars(heads[0])}
-    shares = population.dismissed(LinearHeads.of(**parts), np.full((1, len(heads)), tau)).mean(axis=(1, 2))
+    taus = np.full((1, len(heads)), tau)
+    shares = population.dismissed(LinearHeads.of(**parts), taus, TUNED[0].aggregation).mean(axis=(1, 2))
     missed = population.prevalence * shares[1]
     dismissed = missed + (1 - population.prevalence) * shares[0]
     return float(missed / dismissed) if dismissed else 0.0

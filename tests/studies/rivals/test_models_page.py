@@ -53,15 +53,15 @@ def test_the_page_claims_no_more_than_the_intervals(study: ModuleType) -> None:
             reaches.append(50 * (high - low))
             if low > 0 or high < 0:
                 resolved[name, target] = f"({100 * low:.1f} to {100 * high:.1f})"
+    of_maximum = [leads.pop((study.OF_MAXIMUM, target)) for target in study.TARGETS]
     rivals = [lead for (name, _), lead in leads.items() if name not in study.HEADS]
     heads = [lead for (name, _), lead in leads.items() if name in study.HEADS]
     page = " ".join((DOCS / "rivals.md").read_text(encoding="utf-8").split())
     assert f"{min(rivals):.1f} to {max(rivals):.1f} points ahead of the linear rivals" in page
     assert f"{min(heads):.1f} to {max(heads):.1f} points ahead of the paper's two heads" in page
     assert f"reach {min(reaches):.1f} to {max(reaches):.1f} points to either side" in page
-    assert set(resolved) == {("ce", 0.98), ("closed-loop", 0.95)}
-    for (name, target), span in resolved.items():
-        assert f"`{name}` at {100 * target:.0f} % {span}" in page
+    assert len(resolved) == (len(study.MODELS) - 1) * len(study.TARGETS)  # "none of them has zero"
+    assert f"{of_maximum[0]:.1f} and {of_maximum[1]:.1f} points of it are the aggregation" in page
 
 
 @pytest.mark.slow

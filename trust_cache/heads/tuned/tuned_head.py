@@ -9,9 +9,12 @@ Everything is chosen inside the images that it is given, by cross-validation ove
    `natural`, with the variances that they have. Where faint features are noise, as in many embeddings, the
    second is much better; where they carry the signal, the first is.
 2. In each scaling, logistic regressions with a range of penalties are solved on four fifths of the patients
-   at a time and score the remaining fifth.
-3. Their criterion is the cross-entropy there. It is smooth, while the dismissal at one recall hangs on two or
-   three cases. Each regression gets a weight by its held-out likelihood: those as good as the best share it.
+   at a time and score the remaining fifth. Positive and negative images weigh the same in all: cross-entropy
+   then bends to where the two meet, near the lowest positives, and not to the few highest scores.
+3. Their criterion is that cross-entropy on the held-out images, after the slope and the intercept that fit
+   best: how large the logits of a penalty are dismisses nobody. It is smooth, while the dismissal at one
+   recall hangs on two or three cases. A regression's weight is its held-out likelihood, counted as if there
+   were as many negative images as positive ones: those as good as the best share it.
 4. The regressions with a weight are solved again on all given images. Each logit is brought to one scale, on
    which the held-out scores of negative images have mean 0 and standard deviation 1, and they are averaged.
 
@@ -36,13 +39,12 @@ from trust_cache.manifest.cases import Aggregation, aggregate, case_maxima
 from trust_cache.statistics.auroc import auroc
 
 # Ridge penalties, in units of the curvature of the loss along a feature: at 1 it halves such a weight.
-PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(-1.0, 2.51, 0.5))
-_USUAL_PENALTY = 3  # its place where no patient can be held out
+PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(0.0, 3.01, 0.5))
+_USUAL_PENALTY = 1  # its place where no patient can be held out
+_CURVATURE = 0.25  # of the loss in a logit of 0
+_SLOPE_PENALTY = 1e-3  # of a calibration: it stays finite where the scores separate the classes
 # How far to solve: inner regressions only set the weights and the scale.
 _ROUGH, _FINE = 1e-5, 1e-7
-# Of the log-likelihood of all held-out images in the logarithm of a weight. At 1 the best would often stand
-# alone; 1, 0.3 and 0.1 dismissed the same within error.
-_TEMPER = 0.3
 _LEAST_WEIGHT = 0.02
 # Of a feature, as a share of what is subtracted from it: below, a score in single precision has only rounding
 # errors of it. A constant one stays out as well.
@@ -64,6 +66,12 @@ class FittingImages:
     cases: NDArray[np.int64]
     patients: NDArray[np.int64]
     breasts: NDArray[np.int64] | None = None
+
+    @property
+    def class_weights(self) -> Floats:
+        """The weight of each image: half of all for each class, shared alike."""
+        counts = np.bincount(self.labels, minlength=2)
+        return np.asarray(0.5 / counts[self.labels])
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,8 @@ def fit_tuned(
     weights = {STANDARDISED: np.eye(len(PENALTIES))[_USUAL_PENALTY]}
     if held_out is not None:
         logits = {name: scaling.held_out_logits(held_out) for name, scaling in scalings.items()}
-        losses = {name: _cross_entropies(found, images.labels) for name, found in logits.items()}
-        weights = _weights(losses, images.labels.size)
+        losses = {name: _calibrated_losses(found, images) for name, found in logits.items()}
+        weights = _weights(losses, 2 * int(images.labels.sum()))
     solved = [scalings[name].solve_all(np.flatnonzero(weights[name])) for name in weights]
     kept = np.hstack(
         [images.features @ part.weights + part.intercepts for part in solved]
@@ -129,8 +137,7 @@ class _Scaling:
 
     def __init__(self, images: FittingImages, factors: Floats, stopped: Callable[[], bool]) -> None:
         self.images, self.factors, self.stopped = images, factors.astype(np.float32), stopped
-        share = float(np.mean(images.labels))
-        self.penalties = share * (1.0 - share) * np.array(PENALTIES)
+        self.penalties = _CURVATURE * np.array(PENALTIES)
         with self.scaled():
             self.metric = find_metric(images.features)
 
@@ -167,7 +174,7 @@ class _Scaling:
         self, features: Singles, given: Floats, places: NDArray[np.int64], tolerance: float
     ) -> Solutions:
         """Solve the penalties at these places for each column of weights of the images."""
-        columns = np.repeat(given, places.size, axis=1)
+        columns = np.repeat(given * self.images.class_weights[:, None], places.size, axis=1)
         penalties = np.tile(self.penalties[places], given.shape[1])
         return solve(
             features, self.images.labels, columns, penalties, self.metric,
@@ -184,15 +191,28 @@ def _natural_factors(scale: Floats) -> Floats:
     return np.where(used, scale / np.mean(scale, where=used), 1.0) if used.any() else np.ones(scale.size)
 
 
-def _cross_entropies(logits: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Return the mean cross-entropy of each column."""
-    return np.asarray(cross_entropy(logits, (labels == 1)[:, None]).value.mean(axis=0), dtype=np.float64)
+def _calibrated_losses(logits: Floats, images: FittingImages) -> Floats:
+    """Return the cross-entropy of each column, both classes alike, with its best slope and intercept.
+
+    0.69, the logarithm of 2, is that of logits that tell nothing.
+    """
+    found = np.empty(logits.shape[1])
+    weights = images.class_weights[:, None]
+    for column, values in enumerate(logits.T):
+        spread = float(values.std())
+        scaled = ((values - values.mean()) / (spread if spread > 0 else 1.0)).astype(np.float32)[:, None]
+        penalties = np.array([_SLOPE_PENALTY])
+        line = solve(scaled, images.labels, weights, penalties, find_metric(scaled), tolerance=_ROUGH)
+        slope = max(0.0, float(line.weights[0, 0]))
+        fitted = slope * scaled[:, 0] + (float(line.intercepts[0]) if slope > 0 else 0.0)
+        found[column] = images.class_weights @ cross_entropy(fitted, images.labels == 1).value
+    return found
 
 
-def _weights(losses: dict[str, Floats], images: int) -> dict[str, Floats]:
-    """Return the weight of each regression: its held-out likelihood, tempered; small ones are left out."""
+def _weights(losses: dict[str, Floats], count: int) -> dict[str, Floats]:
+    """Return the weight of each regression: its held-out likelihood; small ones are left out."""
     lowest = min(float(part.min()) for part in losses.values())
-    found = {name: np.exp(-_TEMPER * images * (part - lowest)) for name, part in losses.items()}
+    found = {name: np.exp(-count * (part - lowest)) for name, part in losses.items()}
     for least in (_LEAST_WEIGHT, 0.0):
         total = sum(float(part.sum()) for part in found.values())
         found = {name: np.where(part >= least * total, part / total, 0.0) for name, part in found.items()}

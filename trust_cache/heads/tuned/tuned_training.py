@@ -80,7 +80,7 @@ def _fitting_images(job: FoldJob) -> FittingImages:
         images.labels[chosen],
         cases[chosen],
         patients[chosen],
-        None if images.breasts is None else images.breasts[chosen],
+        (alone if images.breasts is None else images.breasts)[chosen],
     )
 
 
