@@ -1,5 +1,5 @@
-"""Extraction against its limits: the bare encoder at full size; decoding and warping, for a fast encoder;
-preprocessing alone, for DICOM files."""
+"""Extraction against its limits: the bare encoder at full size; a bare loop without a cache, for a fast
+encoder; preprocessing alone, for DICOM files."""
 
 import tempfile
 import time
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from blake3 import blake3
 from torch import Tensor
 
 from benchmarks.timing import in_turn
@@ -17,7 +18,7 @@ from trust_cache.cache.extract.picture_source import DicomSource, ImageFile, Pic
 from trust_cache.cache.extract.shard_work import ShardFiles, ShardReport, extract_shards
 from trust_cache.cache.extract.view_features import Runner
 from trust_cache.cache.fingerprint import Fingerprint
-from trust_cache.cache.views import ViewPlan, make_views
+from trust_cache.cache.views import ViewPlan
 from trust_cache.encoders.encoder import EncoderIdentity, FrozenEncoder
 from trust_cache.encoders.known_encoders import load_encoder
 from trust_cache.encoders.mammo_clip import RECIPE
@@ -70,7 +71,7 @@ def run(device: str = "cpu") -> bool:
         for workers in (1, 2):
             good = _with_a_fast_encoder(folder, files[:FAST_IMAGES], workers) and good
         ratios = [_from_dicoms(folder, *kind) for kind in DICOM_KINDS]
-        return ratios[0] >= OF_PREPROCESSING and good
+        return min(ratios) >= OF_PREPROCESSING and good
 
 
 def _from_dicoms(folder: Path, syntax: str, rows: int, columns: int, count: int) -> float:
@@ -100,8 +101,8 @@ def _from_dicoms(folder: Path, syntax: str, rows: int, columns: int, count: int)
     )
     ratio = theirs / ours
     print(f"  {count} DICOMs of {rows}x{columns} in {syntax}, 9 views of 1 ms: {count / ours:.2f} images/s,"
-          f" {ratio:.2f} of the {count / theirs:.2f} of preprocessing alone (at least {OF_PREPROCESSING} in"
-          f" {DICOM_KINDS[0][0]}); a GPU would make the views itself")  # fmt: skip
+          f" {ratio:.2f} of the {count / theirs:.2f} of preprocessing alone (at least"
+          f" {OF_PREPROCESSING})")  # fmt: skip
     return ratio
 
 
@@ -175,23 +176,23 @@ def _at_full_size(folder: Path, files: list[ImageFile]) -> bool:
 def _with_a_fast_encoder(folder: Path, files: list[ImageFile], workers: int) -> bool:
     plan = ViewPlan(FAST_VIEWS, seed=0)
     views = len(files) * plan.stored
+    runner = Runner(FastEncoder(), "cpu")
 
     def limit() -> None:
         images = PngSource(workers).decoded(files, pinned=False)
         for file, decoded in zip(files, images, strict=True):
             assert decoded.pixels is not None
-            make_views(decoded.pixels, RECIPE, plan.parameters(file.image_id))
+            runner.encode(runner.views(decoded.pixels, plan.parameters(file.image_id)).views)
 
     ours, theirs = in_turn(
-        lambda: extract_once(
-            folder, files, plan, Runner(FastEncoder(), "cpu"), FAST_DIM, batch=16, source=PngSource(workers)
-        ),
+        lambda: extract_once(folder, files, plan, runner, FAST_DIM, batch=16, source=PngSource(workers)),
         limit,
         FAST_ROUNDS,
     )
     ratio = theirs / ours
     print(f"  1 ms a view, {workers} decoding: {views / ours:.1f} views/s, {ratio:.2f} of the"
-          f" {views / theirs:.1f} of decoding and warping alone (at least {OF_LIMIT})")  # fmt: skip
+          f" {views / theirs:.1f} of decoding, warping and encoding in a bare loop (at least"
+          f" {OF_LIMIT})")  # fmt: skip
     return ratio >= OF_LIMIT
 
 
@@ -232,4 +233,5 @@ def write_images(folder: Path, count: int) -> list[ImageFile]:
     data = encode_png(np.rint(phantom.intensity * 65_535).astype(np.uint16))
     for n in range(count):
         (folder / f"{n}.png").write_bytes(data)
-    return [ImageFile(str(n), str(folder / f"{n}.png")) for n in range(count)]
+    digest = blake3(data).hexdigest()  # as `preprocess` records it: such a picture is not examined again
+    return [ImageFile(str(n), str(folder / f"{n}.png"), expected=digest) for n in range(count)]

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,8 +54,13 @@ class Runner:
         self._batch_memory = torch.empty(0, device=self.device)
 
     def views(self, pixels: Tensor, parameters: Sequence[ViewParameters]) -> ImageViews:
-        """Return the standardised views of an image: the clean one and one for each of the parameters."""
-        with torch.inference_mode():
+        """Return the standardised views of an image: the clean one and one for each of the parameters.
+
+        On a processor one thread makes them: the others would wait for each other between the steps and take
+        the cores from the decoders. So a sum over the image has the same last bits on any machine, too.
+        """
+        threads = torch_threads(1) if self.device.type == "cpu" else nullcontext()
+        with torch.inference_mode(), threads:
             here = self.queue.load(pixels)
             with self.queue.working():
                 return make_views(here, self.recipe, parameters)
