@@ -20,7 +20,7 @@ from trust_cache.cache.extract.extraction_record import (
     write_record,
 )
 from trust_cache.cache.extract.shard_work import ShardReport
-from trust_cache.cache.extract.view_features import torch_threads
+from trust_cache.cache.extract.view_features import Runner, torch_threads
 from trust_cache.cache.fingerprint import require_same_encoder
 from trust_cache.cache.verify_cache import verify_cache
 from trust_cache.cache.views import decide_views, make_views
@@ -285,3 +285,14 @@ def test_nothing_is_asked_of_a_network(
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     run: ExtractRun = extract(manifest, tmp_path / "cache.zarr", SETTINGS)
     assert (run.images_done, asked) == (IMAGES, [])
+
+
+def test_views_have_the_same_bits_with_any_number_of_threads() -> None:
+    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 60_000, (1200, 700), dtype=np.uint16))
+    runner = Runner(load_encoder("random", (608, 365), encoder=SETTINGS.encoder), "cpu")
+    found = []
+    for count in (1, 2):
+        with torch_threads(count):
+            found.append(runner.views(pixels, decide_views(0, "a", 3)).views)
+            assert torch.get_num_threads() == count
+    assert torch.equal(*found)

@@ -314,6 +314,18 @@ def test_the_aggregation_of_a_run_reaches_its_certificates(cache: Path, tmp_path
     assert points["breast"].auroc_image is not None
 
 
+def test_without_sides_a_case_has_the_score_of_its_highest_image(tmp_path: Path) -> None:
+    manifest, features = a_cohort(cases=150, positives=50, distance=0.6)
+    blank = pl.lit(None, dtype=pl.String)
+    cache = write_cohort(tmp_path / "cache.zarr", manifest.with_columns(laterality=blank), features)
+    run = fit_heads(cache, tmp_path / "run", configurations=choose_configurations(["tuned"]), epochs=1).folder
+    table = pl.read_csv(run / "scores.csv", schema_overrides={"case_id": pl.String})
+    highest = table.group_by("case_id").agg(pl.col("score").max()).sort("case_id")["score"]
+    cohort = certify(run).cohort
+    assert cohort.aggregations == ("breast-mean",)
+    assert np.array_equal(cohort.scores[0], highest.to_numpy())
+
+
 def test_each_aggregation_is_verified_and_recomputed_from_the_scores_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
