@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 
 import trust_cache as tc
 from tests.heads.cohorts import a_cohort, write_cohort
@@ -111,14 +112,15 @@ def test_what_each_fold_chose_is_on_record(run: Path) -> None:
     assert list(chosen) == ["tuned"]
     assert list(chosen["tuned"]) == list("01234")
     for choice in chosen["tuned"].values():
-        assert choice.penalties == PENALTIES
+        assert choice.penalties == PENALTIES[-len(choice.penalties) :]
+        assert len(choice.penalties) >= 7
         losses, weights = (
             np.array([part[name] for name in ("standardised", "natural")])
             for part in (choice.cross_entropy, choice.weights)
         )
-        assert losses.shape == weights.shape == (2, len(PENALTIES))
+        assert losses.shape == weights.shape == (2, len(choice.penalties))
         assert choice.least_cross_entropy == losses.min()
-        assert choice.cross_entropy[choice.scaling][PENALTIES.index(choice.best)] == losses.min()
+        assert choice.cross_entropy[choice.scaling][choice.penalties.index(choice.best)] == losses.min()
         assert weights.sum() == pytest.approx(1)
         assert np.all(np.diff(weights.ravel()[np.argsort(losses.ravel())]) <= 0)  # a better one weighs more
         assert 0.5 < choice.auroc < 1
@@ -140,6 +142,35 @@ def test_the_report_says_what_each_fold_chose_and_how_stable_that_is(run: Path) 
     kinds = Counter((choice.scaling, choice.best) for choice in chosen.values())
     assert f"in {max(kinds.values())} of 5 folds" in table.legend
     assert choice_tables(None) == []
+
+
+def test_few_features_get_penalties_as_low_as_they_need() -> None:
+    """Features alike but for a faint difference, which carries the signal: a strong penalty would hide it."""
+    generator = np.random.default_rng(6)
+    images, dim = 4_000, 8
+    common, signal = generator.standard_normal(images), generator.standard_normal(images)
+    signs = np.where(np.arange(dim) % 2, 1.0, -1.0)
+    features = common[:, None] * np.repeat([1.0, -1.0], dim // 2) + 0.1 * signal[:, None] * signs
+    features += 0.05 * generator.standard_normal((images, dim))
+    labels = (generator.random(images) < 1 / (1 + np.exp(4 - 3 * signal))).astype(np.int64)
+    fitted, every = np.arange(2_000), np.arange(images)
+    rows = rows_of_array(np.ascontiguousarray(features.astype(np.float16)[:, None]))
+    head = fit_tuned(
+        FittingImages(normalised_features(rows, fitted, centred=False), labels[fitted], fitted, fitted),
+        ["maximum"],
+        0,
+    )[0]
+    assert head.choice.best < 1
+    assert min(head.choice.penalties) < head.choice.best
+    scores = score_rows(rows, every[2_000:], head.parameters)[0]
+    normal = normalised_features(rows, every)
+    free = LogisticRegression(C=1e4, max_iter=5_000).fit(normal[:2_000], labels[:2_000])
+    found, possible = (
+        auroc(values, labels[2_000:]) for values in (scores, free.decision_function(normal[2_000:]))
+    )
+    assert found is not None
+    assert possible is not None
+    assert found > possible - 0.005
 
 
 @pytest.mark.parametrize("faint_is_noise", [True, False])

@@ -21,7 +21,7 @@ Everything is chosen inside the images that it is given, by cross-validation ove
 That scale makes the scores of the five folds comparable: only their pooled order decides a dismissal.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -39,8 +39,11 @@ from trust_cache.manifest.cases import Aggregation, aggregate, case_maxima
 from trust_cache.statistics.auroc import auroc
 
 # Ridge penalties, in units of the curvature of the loss along a feature: at 1 it halves such a weight.
-PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(0.0, 3.01, 0.5))
-_USUAL_PENALTY = 1  # its place where no patient can be held out
+# The lower half is tried only while the lowest penalty is the best: few features can bear it, and many take
+# long to solve with it.
+PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(-3.0, 3.01, 0.5))
+_FIRST, _LOWER = 6, 2  # the place of the lowest penalty tried at first, and how many more each time
+_USUAL_PENALTY = 7  # its place where no patient can be held out
 _CURVATURE = 0.25  # of the loss in a logit of 0
 _SLOPE_PENALTY = 1e-3  # of a calibration: it stays finite where the scores separate the classes
 # How far to solve: inner regressions only set the weights and the scale.
@@ -98,14 +101,14 @@ def fit_tuned(
     if held_out is not None:
         wanted[NATURAL] = _natural_factors(standard.scale)
     scalings = {name: _Scaling(images, factors, stopped) for name, factors in wanted.items()}
+    places = np.array([_USUAL_PENALTY])
     logits: dict[str, Floats] = {}
     losses: dict[str, Floats] = {}
-    weights = {STANDARDISED: np.eye(len(PENALTIES))[_USUAL_PENALTY]}
+    weights = {STANDARDISED: np.ones(1)}
     if held_out is not None:
-        logits = {name: scaling.held_out_logits(held_out) for name, scaling in scalings.items()}
-        losses = {name: _calibrated_losses(found, images) for name, found in logits.items()}
+        places, logits, losses = _hold_out_regressions(scalings, held_out)
         weights = _weights(losses, 2 * int(images.labels.sum()))
-    solved = [scalings[name].solve_all(np.flatnonzero(weights[name])) for name in weights]
+    solved = [scalings[name].solve_all(places[weights[name] > 0]) for name in weights]
     kept = np.hstack(
         [images.features @ part.weights + part.intercepts for part in solved]
         if held_out is None  # the scale is then that of the fitted images
@@ -117,8 +120,8 @@ def fit_tuned(
     best = max(weights, key=lambda name: float(weights[name].max()))
     choice = TunedChoice(
         scaling=best,
-        best=PENALTIES[int(np.argmax(weights[best]))],
-        penalties=PENALTIES,
+        best=PENALTIES[places[int(np.argmax(weights[best]))]],
+        penalties=tuple(PENALTIES[place] for place in places),
         weights={name: tuple(part.tolist()) for name, part in weights.items()},
         cross_entropy={name: tuple(part.tolist()) for name, part in losses.items()},
         auroc=0.0,
@@ -149,13 +152,13 @@ class _Scaling:
         yield features
         features /= self.factors
 
-    def held_out_logits(self, held_out: NDArray[np.int64]) -> Floats:
+    def held_out_logits(self, held_out: NDArray[np.int64], places: NDArray[np.int64]) -> Floats:
         """Return the logit [image, penalty] of each image by the regressions that were solved without it."""
-        number = len(PENALTIES)
+        number = places.size
         logits = np.empty((held_out.size, number))
         given = (held_out[:, None] != np.arange(FOLDS)).astype(np.float64)
         with self.scaled() as features:
-            solved = self._solve(features, given, np.arange(number), _ROUGH)
+            solved = self._solve(features, given, places, _ROUGH)
             for fold in range(FOLDS):
                 columns, rows = slice(fold * number, (fold + 1) * number), held_out == fold
                 products = features[rows] @ solved.weights[:, columns].astype(np.float32)
@@ -180,6 +183,25 @@ class _Scaling:
             features, self.images.labels, columns, penalties, self.metric,
             tolerance=tolerance, stopped=self.stopped,
         )  # fmt: skip
+
+
+def _hold_out_regressions(
+    scalings: Mapping[str, _Scaling], held_out: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], dict[str, Floats], dict[str, Floats]]:
+    """Return the places of the penalties tried; by scaling, held-out logits [image, penalty] and losses."""
+    places = np.empty(0, dtype=np.int64)
+    logits = {name: np.empty((held_out.size, 0)) for name in scalings}
+    losses = {name: np.empty(0) for name in scalings}
+    further = np.arange(_FIRST, len(PENALTIES))
+    while further.size:
+        for name, scaling in scalings.items():
+            found = scaling.held_out_logits(held_out, further)
+            logits[name] = np.hstack([found, logits[name]])
+            losses[name] = np.concatenate([_calibrated_losses(found, scaling.images), losses[name]])
+        places = np.concatenate([further, places])
+        best = int(np.argmin(np.min(list(losses.values()), axis=0)))
+        further = np.arange(max(0, places[0] - _LOWER), places[0]) if best == 0 else places[:0]
+    return places, logits, losses
 
 
 def _natural_factors(scale: Floats) -> Floats:
