@@ -208,8 +208,8 @@ class LocalZarrStore(ZarrStore):
 
     def remove_partial(self) -> None:
         """Remove half-written files of killed writers; only the holder of the lock calls this."""
-        for name in ("features", "marks"):
-            for left in (self._folder / name).glob(f"*{PARTIAL}"):
+        for folder in (self._folder, self._folder / "features", self._folder / "marks"):
+            for left in folder.glob(f"*{PARTIAL}"):
                 left.unlink(missing_ok=True)
 
     def read_marks(self, shards: Sequence[int] | None = None) -> NDArray[np.uint8]:

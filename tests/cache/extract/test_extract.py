@@ -83,10 +83,13 @@ def test_a_resumed_run_gives_the_same_bytes(manifest: Path, whole: Path, tmp_pat
     interrupted(manifest, out, after=0)
     done = int(open_cache(out).done.sum())
     assert 2 <= done <= 6  # two more shards may have been on their way to the disk
+    for folder in (out, out / "features") if out.is_dir() else ():
+        (folder / "a.partial").write_bytes(b"of a process that was killed")
     with torch_threads(2):  # the threads it began with are recorded and used again
         run = extract(manifest, out, with_settings(batch=3, workers=1))
     assert (run.images_before, run.images_done, run.failures) == (done, IMAGES, ())
     np.testing.assert_array_equal(features(out).view(np.uint16), features(whole).view(np.uint16))
+    assert not list(out.rglob("*.partial"))
 
 
 def test_channels_with_their_own_mean_beside_a_broken_picture(tmp_path: Path) -> None:
