@@ -39,8 +39,8 @@ from trust_cache.manifest.cases import Aggregation, aggregate, case_maxima
 from trust_cache.statistics.auroc import auroc
 
 # Ridge penalties, in units of the curvature of the loss along a feature: at 1 it halves such a weight.
-# The lower half is tried only while the lowest penalty is the best: few features can bear it, and many take
-# long to solve with it.
+# The lower half is tried only with at most as many features as positive images, and while the lowest penalty
+# is the best: many features cannot bear it, and take long to solve with it.
 PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(-3.0, 3.01, 0.5))
 _FIRST, _LOWER = 6, 2  # the place of the lowest penalty tried at first, and how many more each time
 _USUAL_PENALTY = 7  # its place where no patient can be held out
@@ -193,14 +193,16 @@ def _hold_out_regressions(
     logits = {name: np.empty((held_out.size, 0)) for name in scalings}
     losses = {name: np.empty(0) for name in scalings}
     further = np.arange(_FIRST, len(PENALTIES))
+    images = next(iter(scalings.values())).images
+    least = 0 if images.features.shape[1] <= images.labels.sum() else _FIRST
     while further.size:
         for name, scaling in scalings.items():
             found = scaling.held_out_logits(held_out, further)
             logits[name] = np.hstack([found, logits[name]])
-            losses[name] = np.concatenate([_calibrated_losses(found, scaling.images), losses[name]])
+            losses[name] = np.concatenate([_calibrated_losses(found, images), losses[name]])
         places = np.concatenate([further, places])
         best = int(np.argmin(np.min(list(losses.values()), axis=0)))
-        further = np.arange(max(0, places[0] - _LOWER), places[0]) if best == 0 else places[:0]
+        further = np.arange(max(least, places[0] - _LOWER), places[0]) if best == 0 else places[:0]
     return places, logits, losses
 
 
