@@ -12,7 +12,7 @@ Everything is chosen inside the images that it is given, by cross-validation ove
    at a time and score the remaining fifth. Positive and negative images weigh the same in all: cross-entropy
    then bends to where the two meet, near the lowest positives, and not to the few highest scores.
 3. Their criterion is that cross-entropy on the held-out images, after the slope and the intercept that fit
-   best: how large the logits of a penalty are dismisses nobody. It is smooth, while the dismissal at one
+   best: the scale of the logits does not change who is dismissed. It is smooth, while the dismissal at one
    recall hangs on two or three cases. A regression's weight is its held-out likelihood, counted as if there
    were as many negative images as positive ones: those as good as the best share it.
 4. The regressions with a weight are solved again on all given images. Each logit is brought to one scale, on
@@ -40,7 +40,7 @@ from trust_cache.statistics.auroc import auroc
 
 # Ridge penalties, in units of the curvature of the loss along a feature: at 1 it halves such a weight.
 # The lower half is tried only with at most as many features as positive images, and while the lowest penalty
-# is the best: many features cannot bear it, and take long to solve with it.
+# is the best: with more features a lower one dismissed no more, and it takes long to solve.
 PENALTIES = tuple(float(value) for value in 10.0 ** np.arange(-3.0, 3.01, 0.5))
 _FIRST, _LOWER = 6, 2  # the place of the lowest penalty tried at first, and how many more each time
 _USUAL_PENALTY = 7  # its place where no patient can be held out
