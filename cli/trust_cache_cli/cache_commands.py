@@ -82,7 +82,8 @@ def simulate(
 @command(caches, "cache info cache.zarr")
 def info(cache: CacheArgument, json: AsJson = False) -> None:
     """Print what a cache contains and how its features were made."""
-    from trust_cache.cache.cache_reader import open_cache, shown
+    from trust_cache.base.errors import shown
+    from trust_cache.cache.cache_reader import open_cache
     from trust_cache.cache.verify_cache import cache_info
     from trust_cache.manifest.data_terms import label_warnings, terms_of
     from trust_cache.manifest.manifest_checks import counted

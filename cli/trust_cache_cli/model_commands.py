@@ -1,6 +1,5 @@
 """The commands export-model, triage and monitor."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,6 @@ from trust_cache_cli.options import (
     RunArgument,
     Runtime,
     Threads,
-    Workers,
     command,
     command_group,
 )
@@ -282,7 +280,10 @@ class TriageOptions:
         ),
     ] = "auto"
     runtime: Runtime = "auto"
-    workers: Workers = None
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Decoding processes. [all cores but one, which encodes]"),
+    ] = None
     audit: Annotated[
         float | None,
         typer.Option(
@@ -312,7 +313,7 @@ class TriageOptions:
             uncertified=self.uncertified,
             device=self.device,
             runtime=self.runtime,
-            workers=self.workers if self.workers is not None else os.cpu_count() or 1,
+            workers=self.workers,
             audit=self.audit,
             audit_key=self.audit_key,
             expired=self.expired,

@@ -14,7 +14,9 @@ def read_headers_here(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     if request.module.__name__.endswith("test_hostile_headers"):
         return
 
-    def read(function: Callable[[Any], Any], items: Sequence[Any]) -> list[ItemOutcome[Any, Any]]:
+    def read(
+        function: Callable[[Any], Any], items: Sequence[Any], **_workers: object
+    ) -> list[ItemOutcome[Any, Any]]:
         return [ItemOutcome(item, function(item), None) for item in items]
 
     for module in ("header_files", "folder_scan"):

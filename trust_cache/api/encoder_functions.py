@@ -1,6 +1,5 @@
 """The functions of the commands that run an encoder: weights, extract and triage."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -170,7 +169,7 @@ def triage(
         uncertified=uncertified,
         device=device,
         runtime=runtime,
-        workers=(os.cpu_count() or 1) if workers is None else workers,
+        workers=workers,
         audit=audit,
         audit_key=None if audit_key is None else Path(audit_key),
         expired=expired,

@@ -79,13 +79,19 @@ def changed_files(folder: Path, recorded: Mapping[str, str], fix: str) -> list[s
 
 def bind_bytes(content: bytes, *identity: object) -> bytes:
     """Return content behind a digest of it and of what it belongs to; `identity` is plain values."""
-    return blake3(canonical_json(identity) + b"\0" + content).digest() + content
+    return _binding(content, identity) + content
 
 
 def unbind_bytes(bound: bytes, *identity: object) -> bytes | None:
     """Return content that `bind_bytes` bound to this identity; None if either was changed."""
-    content = bound[_BLAKE3_BYTES:]
-    return content if bind_bytes(content, *identity) == bound else None
+    content = memoryview(bound)[_BLAKE3_BYTES:]
+    return bytes(content) if _binding(content, identity) == bound[:_BLAKE3_BYTES] else None
+
+
+def _binding(content: bytes | memoryview, identity: Sequence[object]) -> bytes:
+    digest = blake3(canonical_json(identity) + b"\0")
+    digest.update(content)
+    return digest.digest()
 
 
 # Characters that Windows forbids, control characters, and separators.

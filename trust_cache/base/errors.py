@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import date
 from difflib import get_close_matches
 
+_NAMES_SHOWN = 5
+
 
 class TrustCacheError(Exception):
     """Base of all expected errors: the message says what was expected, found, where, what to do."""
@@ -27,6 +29,11 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return the end of a message about an unknown name: the nearest known one, if any is near."""
     nearest = get_close_matches(name, known, n=1, cutoff=0.4)
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first few names for a message."""
+    return ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
 
 
 def check_least(name: str, value: float, least: int = 0) -> None:

@@ -1,5 +1,6 @@
 """Run work items in local processes or on a cluster; an item that kills its process fails alone."""
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -10,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -48,8 +50,17 @@ class ItemOutcome(Generic[Item, Value]):
 _AHEAD = 2  # items submitted per process: enough to keep it busy, few to run again when it dies
 
 
+@dataclass(frozen=True)
+class LocalWorkers:
+    """Local processes that are starting or wait for items."""
+
+    count: int
+    pool: ProcessPoolExecutor
+    started: Event  # set once one of them has started
+
+
 def run_items(
-    function: Callable[[Item], Value], items: Iterable[Item], workers: int | Cluster
+    function: Callable[[Item], Value], items: Iterable[Item], workers: int | LocalWorkers | Cluster
 ) -> Iterator[ItemOutcome[Item, Value]]:
     """Apply a function to items in `workers` local processes or on a cluster; yield outcomes as they come.
 
@@ -65,12 +76,14 @@ def run_items(
             ) from error
         yield from run_on_cluster(function, items, workers)
         return
-    if workers < 1:
-        raise InputError(f"workers: expected 1 or more, found {workers}")
+    count = workers.count if isinstance(workers, LocalWorkers) else workers
+    if count < 1:
+        raise InputError(f"workers: expected 1 or more, found {count}")
     remaining = iter(items)
     while suspects := (yield from _run_until_a_death(function, remaining, workers)):
         for item in suspects:
             yield _run_alone(function, item)
+        workers = count  # others in their place
 
 
 def run_in_order(
@@ -97,40 +110,41 @@ def _run_in_order_until_a_death(
     first = next(remaining, None)
     if first is None:
         return []
-    with _open_pool(workers) as (pool, started):
-        under_way = deque([(first, _submit(pool, function, first))])
+    with _open_pool(workers) as local:
+        under_way = deque([(first, _submit(local.pool, function, first))])
         while under_way:
             for item in islice(remaining, workers * _AHEAD + 1 - len(under_way)):
-                under_way.append((item, _submit(pool, function, item)))
+                under_way.append((item, _submit(local.pool, function, item)))
             item, future = under_way[0]
             wait([future])
             if isinstance(future.exception(), BrokenProcessPool):
-                _require_start(started)
+                _require_start(local.started)
                 wait([waiting for _, waiting in under_way])
                 return list(under_way)
             under_way.popleft()
             for further in islice(remaining, 1):
-                under_way.append((further, _submit(pool, function, further)))
+                under_way.append((further, _submit(local.pool, function, further)))
             yield outcome_of(future, item)
     return []
 
 
 def _run_alone(function: Callable[[Item], Value], item: Item) -> ItemOutcome[Item, Value]:
-    with _open_pool(1) as (pool, _):
-        future = _submit(pool, function, item)
+    with _open_pool(1) as local:
+        future = _submit(local.pool, function, item)
         wait([future])
     return outcome_of(future, item)
 
 
 def _run_until_a_death(
-    function: Callable[[Item], Value], remaining: Iterator[Item], workers: int
+    function: Callable[[Item], Value], remaining: Iterator[Item], workers: int | LocalWorkers
 ) -> Generator[ItemOutcome[Item, Value], None, list[Item]]:
     """Run items until none is left or a process dies; return those without an outcome."""
     under_way: dict[Future[Value], Item] = {}
-    with _open_pool(workers) as (pool, started):
+    ready = nullcontext(workers) if isinstance(workers, LocalWorkers) else _open_pool(workers)
+    with ready as local:
         while True:
-            for item in islice(remaining, workers * _AHEAD - len(under_way)):
-                under_way[_submit(pool, function, item)] = item
+            for item in islice(remaining, local.count * _AHEAD - len(under_way)):
+                under_way[_submit(local.pool, function, item)] = item
             if not under_way:
                 return []
             done, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -138,7 +152,7 @@ def _run_until_a_death(
             for future in answered:
                 yield outcome_of(future, under_way.pop(future))
             if len(answered) < len(done):
-                _require_start(started)
+                _require_start(local.started)
                 return list(under_way.values())
 
 
@@ -152,10 +166,22 @@ def _require_start(started: Event) -> None:
 
 
 @contextmanager
-def _open_pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
+def start_workers(count: int, module: str) -> Iterator[LocalWorkers]:
+    """Start processes before their items are known; each imports the module of its function meanwhile."""
+    with _open_pool(count) as local:
+        for _ in range(count):
+            _submit(local.pool, _import, module)
+        yield local
+
+
+def _import(module: str) -> None:
+    import_module(module)
+
+
+@contextmanager
+def _open_pool(count: int) -> Iterator[LocalWorkers]:
     """Open a pool whose processes end with the block, after an error in the middle of an item.
 
-    The event is set once one of its processes has started.
     They watch a pipe that only this process holds open: it closes here, or when this process is killed.
     """
     context = multiprocessing.get_context("spawn")  # decoders and threads do not survive a fork
@@ -163,10 +189,10 @@ def _open_pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     started = context.Event()
     with watched:
         pool = ProcessPoolExecutor(
-            workers, context, initializer=_follow_the_parent, initargs=(watched, started)
+            count, context, initializer=_follow_the_parent, initargs=(watched, started)
         )
         try:
-            yield pool, started
+            yield LocalWorkers(count, pool, started)
         except BaseException:
             held.close()
             raise
@@ -226,6 +252,7 @@ def _follow_the_parent(watched: Connection, started: Event) -> None:
     """Leave Ctrl-C to the parent, and end when the parent lets go of the pipe."""
     started.set()
     keep_freed_memory()
+    atexit.register(os._exit, 0)  # whoever waits for the end does not wait for memory to be freed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, args=(watched,), daemon=True).start()
 

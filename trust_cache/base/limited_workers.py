@@ -1,13 +1,13 @@
 """Apply a function to untrusted items in worker processes of limited memory; a bad item fails alone."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trust_cache.base.executor import ItemOutcome, WorkerDiedError, run_items
+from trust_cache.base.executor import ItemOutcome, LocalWorkers, WorkerDiedError, run_items
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -21,12 +21,13 @@ def map_limited(
     items: Sequence[Item],
     *,
     memory: int = MEMORY,
-    workers: int | None = None,
+    workers: int | LocalWorkers | None = None,
 ) -> list[ItemOutcome[Item, Value]]:
     """Return the outcome of each item, in order, from processes that may take `memory` bytes more each.
 
     An item that needs more has MemoryError as its outcome, one that kills its process WorkerDiedError. Where
-    the platform cannot limit memory (Windows, macOS), only the processes are separate.
+    the platform cannot limit memory (Windows, macOS), only the processes are separate. Afterwards the limit
+    is gone: workers that are started already may do other work next.
     """
     limited = _Limited(function, memory)
     numbered = list(enumerate(items))
@@ -64,26 +65,31 @@ class _Limited(Generic[Item, Value]):
     memory: int
 
     def __call__(self, items: Sequence[tuple[int, Item]]) -> dict[int, ItemOutcome[Item, Value]]:
-        _limit_memory(self.memory)
         found = {}
-        for number, item in items:
-            try:
-                found[number] = ItemOutcome(item, self.function(item), None)
-            except Exception as error:  # the outcome of this item alone
-                found[number] = ItemOutcome(item, None, error.with_traceback(None))
+        with _limited_memory(self.memory):
+            for number, item in items:
+                try:
+                    found[number] = ItemOutcome(item, self.function(item), None)
+                except Exception as error:  # the outcome of this item alone
+                    found[number] = ItemOutcome(item, None, error.with_traceback(None))
         return found
 
 
-@cache
-def _limit_memory(memory: int) -> None:
+@contextmanager
+def _limited_memory(memory: int) -> Iterator[None]:
     """Limit the address space of this process to what it has now and `memory` bytes more."""
     try:
         import resource  # noqa: PLC0415 - not on Windows
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (ImportError, OSError):
+        yield
         return
     wanted = pages * resource.getpagesize() + memory
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = min((bytes_ for bytes_ in (before, hard) if bytes_ != resource.RLIM_INFINITY), default=wanted)
+    resource.setrlimit(resource.RLIMIT_AS, (min(wanted, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from trust_cache.base.digests import canonical_json
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, shown
 from trust_cache.base.places import read_bytes
 from trust_cache.cache.cached_manifest import manifest_sha256, table_of
 from trust_cache.cache.fingerprint import Fingerprint
@@ -41,8 +41,6 @@ from trust_cache.images.examined_table import (
 )
 from trust_cache.images.image_failures import FAILURES, Failure, parse_failures
 from trust_cache.manifest.cases import WARNING, add_warnings, count_incomplete, find_cases, texts
-
-NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -260,11 +258,6 @@ def check_shard(cache: Cache, shard: int, features: Features) -> None:
             " its bytes were changed, or they belong to other images or another cache",
             "checksum",
         )
-
-
-def shown(names: list[str]) -> str:
-    """Return the first few names for a message."""
-    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
 
 
 def refuse_unfinished(cache: Cache) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, shown
 from trust_cache.base.places import read_bytes, write_bytes
-from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, read_failures, shown
+from trust_cache.cache.cache_reader import Cache, open_cache, read_checked_shard, read_failures
 from trust_cache.cache.cache_writer import CacheWriter, create_cache, write_failures
 from trust_cache.cache.known_stores import EXTRACTION, Source, companion
 from trust_cache.cache.layout import Features

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.base.errors import InputError, StoppedError
+from trust_cache.base.errors import InputError, StoppedError, shown
 from trust_cache.base.files import refusals_in_words
 from trust_cache.base.places import is_url
-from trust_cache.cache.cache_reader import Cache, check_shard, refuse_unfinished, shown
+from trust_cache.cache.cache_reader import Cache, check_shard, refuse_unfinished
 from trust_cache.cache.layout import Features, finite_images
 from trust_cache.cache.store import ShardPlace, bytes_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, shown
 from trust_cache.base.places import RefusedError
 from trust_cache.cache.cache_reader import (
     Cache,
@@ -15,7 +15,6 @@ from trust_cache.cache.cache_reader import (
     read_checked_shard,
     read_examined,
     read_manifest,
-    shown,
 )
 from trust_cache.cache.known_stores import Source
 from trust_cache.cache.layout import SCHEMA, finite_images, picture_digests, presence_bytes

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import zarr
 from numpy.typing import NDArray
 
 from trust_cache.base.documents import parse_json
@@ -29,6 +28,9 @@ from trust_cache.cache.layout import FORMAT, CacheDescription, Features, Layout,
 from trust_cache.cache.store import Backend, Columns, DamagedError, ShardPlace, bytes_of, read_place
 from trust_cache.cache.zarr_shards import codecs_of, index_bytes, ordered_index, read_index
 
+if TYPE_CHECKING:
+    import zarr
+
 _PLAIN = [{"name": "bytes"}]  # the codecs of single bytes without compression
 # What the format uses, and zstd, which Zarr libraries use by default. Any other codec is code of a package.
 _CODECS = ("bytes", "crc32c", "sharding_indexed", "vlen-utf8", "zstd")
@@ -39,6 +41,8 @@ _FLAT = {"name": "default", "separator": "."}
 
 def create_zarr(target: str, layout: Layout, description: CacheDescription, manifest: pl.DataFrame) -> None:
     """Create a cache without features; the document, which makes it valid, is written last."""
+    import zarr  # noqa: PLC0415 - a fifth of a second that starts without a cache save
+
     root = zarr.create_group(_opened(target), zarr_format=3)
     root.create_array(
         "features",
@@ -81,6 +85,8 @@ class ZarrStore:
     backend = "zarr"
 
     def __init__(self, source: str, writable: bool = False) -> None:
+        import zarr  # noqa: PLC0415 - as above
+
         self.source = source
         try:
             # zarr-python requests several files at once. Where one is refused, the other requests stay open
@@ -125,6 +131,8 @@ class ZarrStore:
                 )
 
     def _array(self, name: str) -> "zarr.Array[Any]":
+        import zarr  # noqa: PLC0415 - as above
+
         self._check_node(name)
         node = self._root.get(name)
         if not isinstance(node, zarr.Array):

@@ -1,8 +1,12 @@
 """Find the cases to triage in a folder of DICOM files or in a manifest, and list what is wrong with each."""
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
+from trust_cache.base.executor import LocalWorkers
 from trust_cache.images.folders.folder_cases import IncomingCases, IncomingImage, group_cases, scan_folder
 from trust_cache.images.folders.header_files import read_headers
 from trust_cache.manifest.dicom_headers import disagreements
@@ -11,16 +15,37 @@ from trust_cache.manifest.manifest_file import read_unlabelled
 NO_PATH = "the manifest has no path. Add the path of its file"
 
 
-def find_incoming(source: Path, manifest: Path | None, own: Collection[Path] = ()) -> IncomingCases:
+def count_files(source: Path, most: int) -> int:
+    """Return how many files to expect in a folder or a manifest, from 1 to `most`, without reading on."""
+    with suppress(OSError):  # `find_incoming` says why in words
+        if source.is_dir():
+            return max(1, sum(1 for _ in islice(_files_below(source), most)))
+        with source.open("rb") as lines:
+            return max(1, sum(1 for _ in islice(lines, most + 1)) - 1)  # the first is the header
+    return 1
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    return (name for _, _, names in os.walk(folder) for name in names)
+
+
+def find_incoming(
+    source: Path,
+    manifest: Path | None,
+    own: Collection[Path] = (),
+    workers: LocalWorkers | None = None,
+) -> IncomingCases:
     """Return the cases of a folder, of a manifest, or of a manifest of files in a folder."""
     if manifest is not None:
-        return read_case_list(manifest, source)
+        return read_case_list(manifest, source, workers)
     if source.suffix.lower() == ".csv" and not source.is_dir():
-        return read_case_list(source)
-    return scan_folder(source, own)
+        return read_case_list(source, workers=workers)
+    return scan_folder(source, own, workers)
 
 
-def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
+def read_case_list(
+    manifest: Path, folder: Path | None = None, workers: LocalWorkers | None = None
+) -> IncomingCases:
     """Read the cases of a manifest; relative paths start at `folder`, by default at the manifest's own.
 
     An empty cell is a problem of its case. Only a row without a case_id is refused. The headers of a case's
@@ -33,7 +58,7 @@ def read_case_list(manifest: Path, folder: Path | None = None) -> IncomingCases:
         image = IncomingImage(row.image_id, place, row.laterality, row.projection, problem)
         images[row.image_id] = (row.case_id, image)
     readable = [name for name, (_, image) in images.items() if image.location]
-    read = read_headers([images[name][1].location for name in readable])
+    read = read_headers([images[name][1].location for name in readable], workers)
     headers = {
         name: (images[name][0], header)
         for name, header in zip(readable, read, strict=True)

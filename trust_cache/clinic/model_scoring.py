@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, shown
 from trust_cache.base.files import open_private, refusals_in_words
-from trust_cache.cache.cache_reader import Cache, shown
+from trust_cache.cache.cache_reader import Cache
 from trust_cache.cache.feature_rows import FeatureRows
 from trust_cache.heads.bank import HeadParameters, score_rows
 from trust_cache.manifest.cases import Aggregation, Cases, find_cases

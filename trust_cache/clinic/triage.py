@@ -1,5 +1,6 @@
 """Triage: score the cases of a folder or manifest with a model and write the worklist."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,26 +8,19 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError, check_fraction
-from trust_cache.base.executor import ItemOutcome, run_items
-from trust_cache.clinic.incoming_cases import find_incoming
+from trust_cache.base.executor import ItemOutcome, LocalWorkers, run_items, start_workers
+from trust_cache.clinic.incoming_cases import count_files, find_incoming
 from trust_cache.clinic.model_folder import Model, read_model
 from trust_cache.clinic.monitoring.drift import Drift
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
 from trust_cache.clinic.picture_preparation import PreparedPicture, Task, failure_of, prepare
 from trust_cache.clinic.triage_journal import Journal, JournalIdentity, places_of_journal
-from trust_cache.clinic.triage_scoring import (
-    ModelEncoder,
-    PictureScore,
-    load_scoring,
-    plan_encoder,
-    score_picture,
-)
 from trust_cache.clinic.worklist import ScoredCase, WorklistRow, decide, record_of, write_worklist
 from trust_cache.encoders.known_runtimes import AUTO
 from trust_cache.images.folders.folder_cases import IncomingCase, IncomingImage
@@ -37,6 +31,9 @@ from trust_cache.manifest.cases import Aggregation, case_problems, deciding_imag
 from trust_cache.manifest.picture_checks import same_pictures
 from trust_cache.manifest.protocol import Protocol
 
+if TYPE_CHECKING:
+    from trust_cache.clinic.triage_scoring import ModelEncoder, PictureScore
+
 
 @dataclass(frozen=True)
 class TriageSettings:
@@ -46,14 +43,14 @@ class TriageSettings:
     uncertified: bool = False  # dismiss without a certificate; every row says so
     device: str = "auto"
     runtime: str = AUTO
-    workers: int = 1  # decoding processes
+    workers: int | None = None  # decoding processes; None: all cores but one, which encodes
     audit: float | None = None  # the share of dismissed cases that is read anyway
     audit_key: Path | None = None  # None: beside the model folder; made if it is missing
     expired: bool = False  # apply a model after its last day; every row says so
     history: Path | None = None  # None: beside the model folder
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.audit is not None:
             check_fraction("audit", self.audit)
@@ -100,23 +97,30 @@ def triage(
         expired=settings.expired,
         today=today,
     )
-    images, threads = ImageSettings(), torch.get_num_threads()
-    options = {name: getattr(settings, name) for name in ("weights", "device", "runtime")}
-    plan = plan_encoder(stored, **options, images=images, threads=threads)
-    weights = stored.model.fingerprint.weights_sha256
-    identity = JournalIdentity(
-        model=stored.sha256, weights=weights, device=plan.device, runtime=plan.runtime, threads=threads
-    )
-    with ThreadPoolExecutor(2) as beside:  # encoder and kernels load while folder and pictures are read
+    own, images = (out, record_of(out), *places_of_journal(out)), ImageSettings()
+    most = settings.workers or max(1, (os.cpu_count() or 1) - 1)
+    count = count_files(manifest or source, most)
+    # While other processes read headers and get ready, this one imports torch and loads the encoder.
+    with start_workers(count, prepare.__module__) as workers, ThreadPoolExecutor(2) as beside:
+        finding = beside.submit(find_incoming, source, manifest, own, workers)
+        from trust_cache.clinic.triage_scoring import plan_encoder  # noqa: PLC0415
+
+        plan = plan_encoder(stored, settings.weights, settings.device, settings.runtime, images)
         loading = beside.submit(plan.load)
-        beside.submit(load_scoring, stored.model)
-        incoming = find_incoming(source, manifest, (out, record_of(out), *places_of_journal(out)))
+        incoming = finding.result()
+        identity = JournalIdentity(
+            model=stored.sha256,
+            weights=stored.model.fingerprint.weights_sha256,
+            device=plan.device,
+            runtime=plan.runtime,
+            threads=plan.threads,
+        )
         with Journal(out, identity) as journal:
             finished = {case.case_id: done for case in incoming.cases if (done := journal.finished(case))}
             on_start(len(incoming.cases), len(finished))
             todo = [case for case in incoming.cases if case.case_id not in finished]
             resumed = len(finished)
-            for case, scored in _score_cases(todo, loading, images, settings.workers, stored.model, journal):
+            for case, scored in _score_cases(todo, loading, images, workers, stored.model, journal):
                 finished[case.case_id] = scored
                 advance()
             ordered = _compared([finished[case.case_id] for case in incoming.cases], stored.model.protocol)
@@ -178,16 +182,16 @@ class _PartlyScored:
 
 def _score_cases(
     cases: Sequence[IncomingCase],
-    loading: Future[ModelEncoder],
+    loading: Future["ModelEncoder"],
     images: ImageSettings,
-    workers: int,
+    workers: LocalWorkers,
     model: Model,
     journal: Journal,
 ) -> Iterator[tuple[IncomingCase, ScoredCase]]:
     """Yield every case as soon as its last image is scored and the journal has it."""
 
-    def score(pixels: NDArray[np.uint16]) -> PictureScore:
-        return score_picture(loading.result().runner, model, pixels)
+    def score(pixels: NDArray[np.uint16]) -> "PictureScore":
+        return loading.result().score(pixels)
 
     for state in _partly_scored(cases, score, images, workers, model):
         loading.result()  # an encoder that is refused leaves nothing in the journal
@@ -199,9 +203,9 @@ def _score_cases(
 
 def _partly_scored(
     cases: Sequence[IncomingCase],
-    score: Callable[[NDArray[np.uint16]], PictureScore],
+    score: Callable[[NDArray[np.uint16]], "PictureScore"],
     images: ImageSettings,
-    workers: int,
+    workers: LocalWorkers,
     model: Model,
 ) -> Iterator[_PartlyScored]:
     """Yield every case as soon as its last image is scored."""
@@ -217,7 +221,7 @@ def _partly_scored(
     ]
     if not tasks:
         return
-    for outcome in run_items(partial(prepare, settings=images), tasks, min(workers, len(tasks))):
+    for outcome in run_items(partial(prepare, settings=images), tasks, workers):
         state, image = states[outcome.item.case], outcome.item.picture
         state.waiting -= 1
         state.failed |= not _enter_outcome(state, image, outcome, score)
@@ -229,7 +233,7 @@ def _enter_outcome(
     state: _PartlyScored,
     image: IncomingImage,
     outcome: ItemOutcome[Task, PreparedPicture],
-    score: Callable[[NDArray[np.uint16]], PictureScore],
+    score: Callable[[NDArray[np.uint16]], "PictureScore"],
 ) -> bool:
     """Score a prepared picture and note what was found; return whether it has a score."""
     name, prepared = image.image_id, outcome.value

@@ -1,6 +1,7 @@
 """Score pictures one at a time, so that a score does not depend on the other pictures of the list."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,12 +52,6 @@ def score_picture(runner: Runner, model: Model, pixels: NDArray[np.uint16]) -> P
     if not np.isfinite(score):
         raise ImageError("encode", "the score is not a number")
     return PictureScore(score, float(model.gate.tails(features[None])[0]))
-
-
-def load_scoring(model: Model) -> None:
-    """Score once without a picture: loading the compiled kernels on first use takes half a second."""
-    nothing = rows_of_array(np.zeros((1, 1, model.head.dim), dtype=np.float16))
-    score_rows(nothing, np.zeros(1, dtype=np.int64), model.head)
 
 
 def recipe_of(stored: StoredModel) -> RecipeKeys:
@@ -114,10 +109,15 @@ def choose_encoder(
 
 @dataclass(frozen=True)
 class ModelEncoder:
-    """The encoder of a model, ready to run here."""
+    """A model and its encoder, ready to run here."""
 
+    model: Model
     runner: Runner
     probe_difference: float | None  # from the runtime that the model was trained with
+
+    def score(self, pixels: NDArray[np.uint16]) -> PictureScore:
+        """Return a picture's score, equal to that of `extract` and the head; ImageError if it has none."""
+        return score_picture(self.runner, self.model, pixels)
 
 
 @dataclass(frozen=True)
@@ -126,25 +126,21 @@ class EncoderPlan:
 
     device: str
     runtime: str  # with its version
+    threads: int
     load: Callable[[], ModelEncoder]
 
 
 def plan_encoder(
-    stored: StoredModel,
-    *,
-    weights: str | None,
-    device: str,
-    runtime: str,
-    images: ImageSettings,
-    threads: int,
+    stored: StoredModel, weights: str | None, device: str, runtime: str, images: ImageSettings
 ) -> EncoderPlan:
     """Refuse at once a model that cannot run here, and plan its encoder."""
     place, given = choose_device(stored, device), choose_weights(stored, weights)
     # A model without a probe can only be compared by the name and version of its runtime.
     made = stored.model.fingerprint
     chosen = choose_runtime(runtime, place, made.runtime if stored.model.probe is None else None)
+    threads = torch.get_num_threads()
     load = partial(_load_encoder, stored, given, place, chosen, images, threads)
-    return EncoderPlan(place, chosen.words, load)
+    return EncoderPlan(place, chosen.words, threads, load)
 
 
 def _load_encoder(
@@ -153,8 +149,16 @@ def _load_encoder(
     """Load a model's encoder on a device; refuse one that gives other features of the model's probe."""
     model = stored.model
     choice, found = choose_encoder(stored, weights, device, runtime, images)
-    runner = load_runner(choice, device, runtime=runtime, threads=threads)
-    probe = None if model.probe is None else encode_probe(runner, threads)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(_load_kernels, model)
+        runner = load_runner(choice, device, runtime=runtime, threads=threads)
+        probe = None if model.probe is None else encode_probe(runner, threads)
     source = f"{stored.folder} with {weights} on {device}"
     difference = require_comparable((model.fingerprint, model.probe), (found, probe), source)
-    return ModelEncoder(runner, difference)
+    return ModelEncoder(model, runner, difference)
+
+
+def _load_kernels(model: Model) -> None:
+    """Score once without a picture: loading the compiled kernels on first use takes half a second."""
+    nothing = rows_of_array(np.zeros((1, 1, model.head.dim), dtype=np.float16))
+    score_rows(nothing, np.zeros(1, dtype=np.int64), model.head)

@@ -7,12 +7,14 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from blake3 import blake3
 from torch import Tensor
 
 from trust_cache.base.digests import bind_bytes, canonical_json, unbind_bytes
@@ -23,9 +25,10 @@ from trust_cache.encoders.known_runtimes import OPENVINO
 
 _LOG = logging.getLogger(__name__)
 _TELEMETRY = "openvino_telemetry"
-_FOLDER, _SUFFIX = "openvino", ".model"  # of the models that are kept, beside the compiled kernels
-_KEPT = 6  # models; each is as large as its weights
-_LAYOUT = 1  # of a kept model
+_FOLDER = "openvino"  # of what is kept, beside the compiled kernels
+_MODEL, _FEATURES = ".model", ".features"
+_KEPT = 6  # files of each kind; a model is as large as its weights
+_LAYOUT = 2  # of a kept file
 
 
 class OpenVinoEncoder:
@@ -35,9 +38,10 @@ class OpenVinoEncoder:
     of its own. On processors a batch is not faster.
     """
 
-    def __init__(self, compiled: Any, identity: EncoderIdentity) -> None:
+    def __init__(self, compiled: Any, identity: EncoderIdentity, key: list[Any]) -> None:
         self.identity = identity
         self._request = compiled.create_infer_request()
+        self._key = key  # all that features depend on besides the view
 
     def __call__(self, views: Tensor) -> Tensor:
         """Return one row of features per view."""
@@ -50,6 +54,17 @@ class OpenVinoEncoder:
             self._request.infer([np.ascontiguousarray(view.numpy())[None]])
             row[...] = self._request.get_output_tensor(0).data[0]
         return torch.from_numpy(features)
+
+    def encode_once(self, views: Tensor) -> Tensor:
+        """Return the features of views that every start encodes; they are kept beside the compiled model."""
+        kept = _keep_in_home(_FEATURES, [*self._key, blake3(views.numpy().tobytes()).hexdigest()])
+        content = None if kept is None else kept.read()
+        if content is not None:
+            return torch.from_numpy(np.frombuffer(content, np.float32).reshape(len(views), -1).copy())
+        features = self(views)
+        if kept is not None:
+            kept.write(features.numpy().tobytes())
+        return features
 
 
 def load_openvino(
@@ -66,14 +81,15 @@ def load_openvino(
         "ENABLE_CPU_PINNING": False,  # several processes would all run on the first cores
     }
     key = _key(openvino, core, identity)
-    place = _place(key)
-    compiled = None if place is None else _read(core, place, key, settings)
+    kept = _keep_in_home(_MODEL, key)
+    content = None if kept is None else kept.read()
+    compiled = None if content is None else _import_model(core, content, settings)
     if compiled is None:
         _LOG.info("converting %s for OpenVINO, once", identity.encoder)
         compiled = core.compile_model(_converted(openvino, load(), identity), "CPU", settings)
-        if place is not None:
-            _keep(place, compiled.export_model().getvalue(), key)
-    return OpenVinoEncoder(compiled, identity)
+        if kept is not None:
+            kept.write(compiled.export_model().getvalue())
+    return OpenVinoEncoder(compiled, identity, [*key, threads])
 
 
 def import_openvino() -> Any:
@@ -115,11 +131,12 @@ def _converted(openvino: Any, encoder: FrozenEncoder, identity: EncoderIdentity)
 
 
 def _key(openvino: Any, core: Any, identity: EncoderIdentity) -> list[Any]:
-    """Return all that the compiled model depends on."""
+    """Return all that the compiled model depends on, besides the number of threads."""
     return [
         *(_LAYOUT, identity.encoder, identity.weights_sha256, identity.dim, identity.recipe.text),
         *(openvino.get_version(), torch.__version__, version("timm"), _code_sha256()),
         *(core.get_property("CPU", "FULL_DEVICE_NAME"), platform.machine()),
+        sorted(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),  # names of virtual ones say little
     ]
 
 
@@ -129,8 +146,51 @@ def _code_sha256() -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _place(key: list[Any]) -> Path | None:
-    """Return where the model of this key is kept; None if no folder is safe for it."""
+def _import_model(core: Any, content: bytes, settings: dict[str, Any]) -> Any | None:
+    """Return a compiled model that was exported; None where another build of OpenVINO refuses it."""
+    try:
+        return core.import_model(content, "CPU", settings)
+    except RuntimeError as error:
+        _LOG.info("the kept encoder cannot be used (%s); it is converted again", error)
+        return None
+
+
+@dataclass(frozen=True)
+class _KeptFile:
+    """A file of results that take long to compute, bound to all that they depend on."""
+
+    path: Path
+    key: list[Any]
+
+    def read(self) -> bytes | None:
+        """Return the content; None if there is none or it is damaged."""
+        try:
+            content = unbind_bytes(self.path.read_bytes(), *self.key)
+            if content is None:
+                _LOG.info("%s: damaged; it is made again", self.path)
+            else:
+                os.utime(self.path)  # the least recently used is removed first
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _LOG.info("%s: cannot be used (%s); it is made again", self.path, error)
+            return None
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Keep the content, and no more than the last few of its kind; failing to costs only time."""
+        try:
+            write_durably(self.path, [bind_bytes(content, *self.key)], private=True)
+            same_kind = self.path.parent.glob(f"*{self.path.suffix}")
+            kept = sorted(same_kind, key=lambda path: path.stat().st_mtime)
+            for path in kept[:-_KEPT]:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.info("%s: cannot be kept (%s)", self.path, error)
+
+
+def _keep_in_home(suffix: str, key: list[Any]) -> _KeptFile | None:
+    """Return the file of one kind for a key; None if no folder is safe for it."""
     folder = "the home folder"
     try:
         folder = str(kernel_folder() / _FOLDER)
@@ -138,32 +198,4 @@ def _place(key: list[Any]) -> Path | None:
     except (OSError, RuntimeError) as error:  # a RuntimeError where the user has no home
         _LOG.info("%s cannot be used (%s): the encoder is converted again at each start", folder, error)
         return None
-    return Path(folder) / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}{_SUFFIX}"
-
-
-def _read(core: Any, place: Path, key: list[Any], settings: dict[str, Any]) -> Any | None:
-    """Return the kept model, or None if there is none or it is damaged."""
-    try:
-        content = unbind_bytes(place.read_bytes(), *key)
-        if content is None:
-            _LOG.info("%s: damaged; the encoder is converted again", place)
-            return None
-        compiled = core.import_model(content, "CPU", settings)
-        os.utime(place)  # the least recently used is removed first
-    except FileNotFoundError:
-        return None
-    except (OSError, RuntimeError) as error:  # another build of OpenVINO may refuse it
-        _LOG.info("%s: cannot be used (%s); the encoder is converted again", place, error)
-        return None
-    return compiled
-
-
-def _keep(place: Path, content: bytes, key: list[Any]) -> None:
-    """Keep a compiled model, and no more than the last few; failing to costs only time."""
-    try:
-        write_durably(place, [bind_bytes(content, *key)], private=True)
-        kept = sorted(place.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
-        for path in kept[:-_KEPT]:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        _LOG.info("%s: the converted encoder cannot be kept (%s)", place, error)
+    return _KeptFile(Path(folder) / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}{suffix}", key)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from trust_cache.base.errors import InputError
 
@@ -77,6 +76,8 @@ def log_wealth_path(ranks: Floats) -> Floats:
 
 def shift_size(reference: Floats, scores: Floats) -> ShiftSize | None:
     """Return how far scores are above or below the reference; None where one of them is empty."""
+    from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s that most starts save
+
     if not reference.size or not scores.size:
         return None
     ordered = np.sort(reference)

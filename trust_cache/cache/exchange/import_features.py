@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from trust_cache.base.csv_tables import read_text_table
 from trust_cache.base.digests import file_sha256
-from trust_cache.base.errors import InputError
+from trust_cache.base.errors import InputError, shown
 from trust_cache.base.files import refusals_in_words
 from trust_cache.base.places import is_url
 from trust_cache.base.table_files import as_ids
-from trust_cache.cache.cache_reader import Cache, open_cache, shown
+from trust_cache.cache.cache_reader import Cache, open_cache
 from trust_cache.cache.cache_writer import create_cache, write_failures
 from trust_cache.cache.cached_manifest import canonical_manifest
 from trust_cache.cache.exchange.feature_arrays import FEATURES, read_array, read_ids

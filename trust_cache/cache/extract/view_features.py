@@ -18,7 +18,7 @@ from trust_cache.cache.views import ImageViews, ViewParameters, ViewSettings, ma
 from trust_cache.encoders.encoder import Encoder, EncoderIdentity
 from trust_cache.encoders.known_encoders import identify_encoder, load_encoder
 from trust_cache.encoders.known_runtimes import OPENVINO, TORCH, Runtime, precision_of
-from trust_cache.encoders.openvino_runtime import load_openvino
+from trust_cache.encoders.openvino_runtime import OpenVinoEncoder, load_openvino
 from trust_cache.encoders.probe import Probe, draw_probe, make_probe
 from trust_cache.encoders.recipe import NO_KEYS, RecipeKeys
 from trust_cache.encoders.torch_runtime import CUDA_PARTS, CudaParts, Fetched, queue_of
@@ -93,6 +93,12 @@ class Runner:
             ):
                 return self._encoder(colours.contiguous(memory_format=torch.channels_last)).float()
 
+    def encode_once(self, views: Tensor) -> Tensor:
+        """Return the features of views that every start encodes; OpenVINO keeps them for the next start."""
+        if isinstance(self._encoder, OpenVinoEncoder):
+            return self._encoder.encode_once(views.expand(-1, self.recipe.channels, -1, -1))
+        return self.encode(views)
+
 
 def load_runner(
     choice: EncoderChoice,
@@ -128,7 +134,7 @@ def encode_probe(runner: Runner, threads: int) -> Probe | None:
     """Return the features that a runner gives of the probe's clean view; None if they are not finite."""
     with torch_threads(threads):
         views = runner.views(torch.from_numpy(draw_probe()), ()).views
-        return make_probe(runner.queue.fetch(runner.encode(views))()[0])
+        return make_probe(runner.queue.fetch(runner.encode_once(views))()[0])
 
 
 def encode_clean_view(runner: Runner, pixels: Tensor) -> Features:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trust_cache.base.errors import InputError
+from trust_cache.base.executor import LocalWorkers
 from trust_cache.images.folders.folder_scan import FolderCounts, FolderEntry, count_entries, list_entries
 from trust_cache.manifest.cases import CaseImage
 from trust_cache.manifest.dicom_headers import ImageHeader, disagreements
@@ -108,13 +109,15 @@ class ScannedFolder:
         return f"./{name}" if any(file.case_id == name for file in self.files) else name
 
 
-def scan_folder(folder: Path, own: Collection[Path] = ()) -> IncomingCases:
+def scan_folder(
+    folder: Path, own: Collection[Path] = (), workers: LocalWorkers | None = None
+) -> IncomingCases:
     """Find the cases of a folder by StudyInstanceUID, which becomes the case_id.
 
     Every entry is accounted for. One that cannot be explained, or that has no StudyInstanceUID, becomes a
     case of its own. It is also a problem of every case that it may belong to.
     """
-    scanned = scan_files(folder, own)
+    scanned = scan_files(folder, own, workers)
     problems: dict[str, list[str]] = defaultdict(list)
     for stray in scanned.strays:
         name, why = stray.image.image_id, stray.image.problem
@@ -125,7 +128,9 @@ def scan_folder(folder: Path, own: Collection[Path] = ()) -> IncomingCases:
     return IncomingCases(tuple(sorted(cases, key=lambda case: case.case_id)), scanned.counts)
 
 
-def scan_files(folder: Path, own: Collection[Path] = ()) -> ScannedFolder:
+def scan_files(
+    folder: Path, own: Collection[Path] = (), workers: LocalWorkers | None = None
+) -> ScannedFolder:
     """Read the headers of a folder and decide which entries are images, and of which case.
 
     A stray may belong to every case with files in the same folder; if there is none, to the case below the
@@ -134,7 +139,7 @@ def scan_files(folder: Path, own: Collection[Path] = ()) -> ScannedFolder:
     if not folder.is_dir():
         other = "another file; give the folder that it is in" if folder.exists() else "neither"
         raise InputError(f"{folder}: expected a folder of DICOM files or a manifest (.csv), found {other}")
-    entries = list_entries(folder, own)
+    entries = list_entries(folder, own, workers)
     files = _with_distinct_ids(
         [_file_of(entry) for entry in entries if entry.what == "unexplained" or _is_image(entry)]
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from trust_cache.base.executor import LocalWorkers
 from trust_cache.base.limited_workers import map_limited, problem_of
 from trust_cache.images.dicom_file import read_header
 from trust_cache.images.image_failures import ImageError
@@ -95,17 +96,19 @@ def _listed(*parts: tuple[int, str, str]) -> str:
     return ", ".join(f"{number:,} {one if number == 1 else more}" for number, one, more in parts if number)
 
 
-def list_entries(folder: Path, own: Collection[Path] = ()) -> list[FolderEntry]:
+def list_entries(
+    folder: Path, own: Collection[Path] = (), workers: LocalWorkers | None = None
+) -> list[FolderEntry]:
     """Return every entry below a folder, sorted; `own` are files and folders of this program."""
     found = list(_entries(folder, folder, {path.absolute() for path in own}))
     known = [entry for entry in found if isinstance(entry, FolderEntry)]
     files = [entry for entry in found if isinstance(entry, _Unread)]
-    return sorted([*known, *_inspect_all(files)], key=lambda entry: entry.name)
+    return sorted([*known, *_inspect_all(files, workers)], key=lambda entry: entry.name)
 
 
-def _inspect_all(files: Sequence[_Unread]) -> Iterator[FolderEntry]:
+def _inspect_all(files: Sequence[_Unread], workers: LocalWorkers | None) -> Iterator[FolderEntry]:
     """Yield what each file is; a header that ended or filled its process is a problem of its file."""
-    for outcome in map_limited(_inspect, files):
+    for outcome in map_limited(_inspect, files, workers=workers):
         if outcome.value is not None:
             yield outcome.value
         elif outcome.error is not None:

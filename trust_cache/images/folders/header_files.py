@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from trust_cache.base.executor import LocalWorkers
 from trust_cache.base.limited_workers import map_limited
 from trust_cache.images.dicom_file import quiet_pydicom, read_dataset, read_header
 from trust_cache.images.image_failures import ImageError
@@ -9,9 +10,9 @@ from trust_cache.manifest.dicom_headers import ImageHeader
 from trust_cache.manifest.technical_tags import TAG_ELEMENTS, TagValues, tags_of
 
 
-def read_headers(places: Sequence[str]) -> list[ImageHeader | None]:
+def read_headers(places: Sequence[str], workers: LocalWorkers | None = None) -> list[ImageHeader | None]:
     """Return the header of each file; None where it cannot be read, which decoding it says in words."""
-    return [outcome.value for outcome in map_limited(_header, places)]
+    return [outcome.value for outcome in map_limited(_header, places, workers=workers)]
 
 
 def read_tags(places: Sequence[str]) -> list[TagValues]:
