@@ -62,7 +62,7 @@ def measure(*words: str) -> Usage:
     """Run a command in its own process and watch its memory."""
     begin, before = time.perf_counter(), children_seconds()
     with subprocess.Popen(
-        [sys.executable, "-m", "trust_cache_cli.main", *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "trust_cache_cli", *words], stdout=subprocess.DEVNULL
     ) as process:
         resident = anonymous = 0
         while process.poll() is None:

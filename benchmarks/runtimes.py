@@ -91,7 +91,7 @@ def _triage(folder: Path) -> bool:
 
     def command(runtime: str) -> None:
         words = ("triage", dicoms, "--model", folder / "model", "--out", folder / f"{runtime}.csv")
-        _run("-m", "trust_cache_cli.main", *words, "--runtime", runtime, "--device", "cpu", "--workers", "2")
+        _run("-m", "trust_cache_cli", *words, "--runtime", runtime, "--device", "cpu")
 
     def plainly() -> None:
         code = "import sys; from benchmarks.runtimes import score_plainly; score_plainly(*sys.argv[1:])"

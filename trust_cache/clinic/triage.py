@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -33,6 +34,8 @@ from trust_cache.manifest.protocol import Protocol
 
 if TYPE_CHECKING:
     from trust_cache.clinic.triage_scoring import ModelEncoder, PictureScore
+
+_AT_ONCE = 0.02  # seconds
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ def triage(
     # While other processes read headers and get ready, this one imports torch and loads the encoder.
     with start_workers(count, prepare.__module__) as workers, ThreadPoolExecutor(2) as beside:
         finding = beside.submit(find_incoming, source, manifest, own, workers)
+        with suppress(TimeoutError):
+            finding.result(timeout=_AT_ONCE)  # a wrong path is refused before torch is imported
         from trust_cache.clinic.triage_scoring import plan_encoder  # noqa: PLC0415
 
         plan = plan_encoder(stored, settings.weights, settings.device, settings.runtime, images)
