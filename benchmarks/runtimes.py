@@ -18,8 +18,8 @@ from trust_cache.cache.cache_reader import open_cache
 from trust_cache.cache.extract.extract import extract
 from trust_cache.cache.extract.extraction_plan import ExtractSettings
 from trust_cache.cache.extract.view_features import EncoderChoice, load_runner
-from trust_cache.clinic.model_folder import read_model, write_model
-from trust_cache.clinic.triage_scoring import recipe_of, score_picture
+from trust_cache.clinic.model_folder import read_model, recipe_of, write_model
+from trust_cache.clinic.triage_scoring import score_picture
 from trust_cache.encoders.known_encoders import load_encoder
 from trust_cache.encoders.recipe import DEFAULT_ENCODER
 from trust_cache.heads.bank import HeadParameters

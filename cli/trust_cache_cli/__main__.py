@@ -24,6 +24,8 @@ def run() -> None:
         main()
     except SystemExit as end:
         code = end.code
+    except KeyboardInterrupt:  # before there is a command that says what is kept
+        code = 130
     atexit._run_exitfuncs()  # what Python itself runs at the end: temporary folders, open pools
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

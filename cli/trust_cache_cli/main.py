@@ -15,14 +15,13 @@ from trust_cache.base.places import redacted, refuse_credentials
 from trust_cache_cli import (
     cache_commands,
     certify_commands,
-    compare_commands,
     extract_commands,
     image_commands,
     machine_commands,
     manifest_commands,
     model_commands,
     report_commands,
-    sweep_command,
+    study_commands,
     training_commands,
 )
 from trust_cache_cli.output import fail
@@ -86,8 +85,7 @@ for module in (
     cache_commands,
     training_commands,
     certify_commands,
-    sweep_command,
-    compare_commands,
+    study_commands,
     report_commands,
     model_commands,
     machine_commands,

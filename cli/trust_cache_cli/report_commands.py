@@ -1,4 +1,4 @@
-"""The commands report and show."""
+"""The commands report, show and reproduce."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trust_cache_cli.options import (
+    AsJson,
     By,
     ColumnOptions,
     Limit,
+    OutFolder,
     Prevalence,
+    RunOptions,
     SplitFile,
     Targets,
+    TrainingOptions,
     command,
     command_group,
+    names,
 )
-from trust_cache_cli.output import bar, say, show_list, show_table, warn
+from trust_cache_cli.output import bar, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
+    from trust_cache.api.reproduce import ReproduceResult
     from trust_cache.certificate.evidence import Options
 
 app = command_group()
@@ -135,3 +141,64 @@ def show(
         show_list("Not certified", found.reasons)
         show_list("Tau by epoch", found.courses)
         show_list("What this does not say", found.limits)
+
+
+@command(
+    app,
+    "reproduce --rsna rsna.zarr --nlbs nlbs.zarr --out paper/",
+    "reproduce --rsna rsna.zarr --nlbs nlbs.zarr --out paper/ --configurations paper,tuned",
+    "reproduce --nlbs nlbs.zarr --out paper/ --repeats 1 --resplits 50 --programme 2000000 --fee 40 --json",
+    kept="complete steps are kept in {out}; the same command with --resume continues",
+)
+def reproduce(
+    out: OutFolder,
+    training: TrainingOptions,
+    run: RunOptions,
+    rsna: Annotated[str | None, typer.Option(metavar="CACHE", help="The cache of RSNA.")] = None,
+    nlbs: Annotated[str | None, typer.Option(metavar="CACHE", help="The cache of NLBS.")] = None,
+    configurations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Presets by name, separated by commas, and .toml files with others. [paper: its five]",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(metavar="R", help="Trainings, for the comparison.")] = 5,
+    resplits: Annotated[int, typer.Option(metavar="R", help="Random splits, for the spread.")] = 200,
+    resamples: Annotated[
+        int, typer.Option(metavar="B", help="Resamples and random swaps, for the comparison.")
+    ] = 2_000,
+    programme: Annotated[
+        int, typer.Option(metavar="N", help="Examinations of a programme, for the economic estimate.")
+    ] = 10_000_000,
+    fee: Annotated[
+        float, typer.Option(metavar="CAD", help="Fee for one interpretation, for the economic estimate.")
+    ] = 31.0,
+    json: AsJson = False,
+) -> None:
+    """Reproduce the paper's tables and figures from two caches, beside what it printed.
+
+    Trains, certifies and compares the configurations on each cache, and evaluates RSNA's heads on NLBS.
+    Writes tables 1 to 4, figures 1a and 1b, the economic estimate, a list of every published number, and one
+    page. Without one of the caches its part has the published numbers alone.
+    """
+    from trust_cache.api.reproduce import Listener
+    from trust_cache.api.reproduce import reproduce as reproduce_paper
+
+    with bar("  ") as shown:
+        found = reproduce_paper(
+            rsna, nlbs, out, configurations=names(configurations), repeats=repeats, resplits=resplits,
+            resamples=resamples, programme=programme, fee=fee, **vars(training), **vars(run),
+            listen=Listener(step=shown.announce, part=shown.show),
+        )  # fmt: skip
+    warn((*found.notices, *found.warnings))
+    show_json(found.as_document()) if json else _show_paper(found)
+
+
+def _show_paper(found: "ReproduceResult") -> None:
+    for item in found.reproduction.tables:
+        show_table(item.table)
+    show_table(found.reproduction.further_tables["economics"])
+    show_list("In words", found.reproduction.sentences())
+    show_list("Features", found.encoders)
+    say(f"Written to {found.folder}; the page is {found.page}.")

@@ -222,7 +222,7 @@ def test_killed_it_resumes_with_the_same_bytes(
     command = [
         sys.executable,
         "-m",
-        "trust_cache_cli.main",
+        "trust_cache_cli",
         "reproduce",
         *options,
         "--out",

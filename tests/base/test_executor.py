@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trust_cache.base.errors import InputError
-from trust_cache.base.executor import WorkerDiedError, run_items
+from trust_cache.base.executor import WorkerDiedError, run_items, start_workers
 
 
 def work(item: int) -> int:
@@ -33,6 +33,22 @@ def test_one_outcome_an_item_whatever_dies(workers: int) -> None:
             assert isinstance(outcome.error, InputError)
         else:
             assert (outcome.value, outcome.error) == (item * item, None)
+
+
+def test_started_workers_are_ready_and_are_replaced_when_they_die() -> None:
+    with start_workers(1, "colorsys") as workers:
+        first = [outcome.value for outcome in run_items(imported, ["colorsys", "turtle"], workers)]
+        again = [outcome.value for outcome in run_items(imported, ["colorsys", "turtle"], workers)]
+        assert first == again  # in the same process
+        assert [found for found, _ in filter(None, first)] == [True, False]
+        outcomes = {outcome.item: outcome for outcome in run_items(work, range(24), workers)}
+        assert {item for item, outcome in outcomes.items() if outcome.error is not None} == {7, 13, 20}
+        rest = [outcome.value for outcome in run_items(work, [1, 2, 3], workers)]
+        assert sorted(filter(None, rest)) == [1, 4, 9]
+
+
+def imported(module: str) -> tuple[bool, int]:
+    return module in sys.modules, os.getpid()
 
 
 def test_processes_end_with_a_killed_parent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from trust_cache.base.executor import WorkerDiedError
+from trust_cache.base.executor import WorkerDiedError, run_items, start_workers
 from trust_cache.base.limited_workers import map_limited, problem_of
 
 MEGABYTE = 2**20
@@ -37,6 +37,15 @@ def test_one_outcome_an_item_in_order() -> None:
     assert "too much memory" in problem_of(errors[7])
     assert "ended without a result" in problem_of(errors[40])
     assert "unlucky" not in problem_of(errors[13])  # the text may quote a header
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited on Linux alone")
+def test_the_limit_ends_with_the_items() -> None:
+    with start_workers(1, __name__) as workers:
+        (limited,) = map_limited(act, [7], memory=200 * MEGABYTE, workers=workers)
+        (free,) = run_items(act, [7], workers)
+    assert isinstance(limited.error, MemoryError)
+    assert free.value == 7
 
 
 def test_no_items() -> None:

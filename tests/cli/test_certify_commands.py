@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from trust_cache.base.documents import unseal
 
 WriteScores = Callable[..., Path]
-COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
+COMMAND = [sys.executable, "-m", "trust_cache_cli"]
 
 
 def test_certify_prints_the_table_and_the_limits(run: Run, scores_file: WriteScores, tmp_path: Path) -> None:

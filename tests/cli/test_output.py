@@ -181,7 +181,7 @@ def test_the_commands_that_demo_prints_work_as_typed(
     """In the user's folder, with a program that is not on the path and a folder with a space in its name."""
     script = tmp_path / "bin" / "trust-cache"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trust_cache_cli.main "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trust_cache_cli "$@"\n')
     script.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     out = Path("my demo") / "features"

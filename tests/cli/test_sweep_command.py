@@ -16,7 +16,7 @@ from tests.heads.cohorts import a_cohort, write_cohort
 from tests.studies.sweep.test_run import content
 from trust_cache.base.documents import unseal
 
-COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
+COMMAND = [sys.executable, "-m", "trust_cache_cli"]
 GRID = ("--grid", "lambda_dismiss=0,0.05", "--grid", "margin=0.05,0.1")
 # 104 settings, in a bank of 100 and one of 4; long enough to be stopped in the middle of it.
 LONG = ("--grid", "lambda_dismiss=0..0.5:13", "--grid", "margin=0..0.3:8", "--epochs", "12", "--repeats", "2")

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.heads.cohorts import a_cohort, write_cohort
 from trust_cache.heads.fit import fit_heads
 
-COMMAND = [sys.executable, "-m", "trust_cache_cli.main"]
+COMMAND = [sys.executable, "-m", "trust_cache_cli"]
 EPOCHS = 60  # of a run that is long enough to be stopped in the middle
 
 

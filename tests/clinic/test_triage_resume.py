@@ -93,7 +93,7 @@ def test_stopped_in_the_middle_and_started_again(tmp_path: Path, stop: signal.Si
     model = place_model(tmp_path / "model", tiny_model(tmp_path / "cache.zarr", 0.5))
     out = tmp_path / "worklist.csv"
     words = ["triage", "dicoms", "--model", "model", "--out", "worklist.csv", "--workers", "1"]
-    command = [sys.executable, "-m", "trust_cache_cli.main", *words]
+    command = [sys.executable, "-m", "trust_cache_cli", *words]
     with subprocess.Popen(
         command,
         cwd=tmp_path,

@@ -109,6 +109,33 @@ def test_a_model_is_converted_once_and_damage_costs_only_time(own_folder: Path) 
         assert torch.equal(load_openvino(ours.identity, refuse_to_load, 1)(pixels), expected)
 
 
+def test_features_of_the_same_views_are_kept(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, for one network, number of threads and picture; damage costs only time."""
+    ours, first = both(SMALL, (40, 24))
+    other = load_encoder("random", (40, 24), encoder=SMALL, seed=1)
+    pixels = torch.rand(1, 3, 40, 24)
+    expected = first.encode_once(pixels)
+    assert torch.equal(expected, first(pixels))
+    (kept,) = own_folder.glob("*.features")
+    calls = []
+    compute = OpenVinoEncoder.__call__
+    monkeypatch.setattr(
+        OpenVinoEncoder, "__call__", lambda self, views: calls.append(len(views)) or compute(self, views)
+    )
+    found = load_openvino(ours.identity, refuse_to_load, 1).encode_once(pixels)
+    assert (torch.equal(found, expected), calls) == (True, [])
+    kept.write_bytes(kept.read_bytes()[:-1] + b"\0")
+    assert torch.equal(load_openvino(ours.identity, refuse_to_load, 1).encode_once(pixels), expected)
+    assert len(calls) == 1
+    for encoder, views in (
+        (load_openvino(ours.identity, refuse_to_load, 1), pixels + 1),
+        (load_openvino(ours.identity, refuse_to_load, 2), pixels),
+        (load_openvino(other.identity, lambda: other, 1), pixels),
+    ):
+        assert torch.equal(encoder.encode_once(views), compute(encoder, views))
+    assert len(calls) == 4
+
+
 def test_another_network_or_weights_are_converted_again(own_folder: Path) -> None:
     for change in ({}, {"seed": 1}, {"image_size": (24, 40)}, {"encoder": "test_byobnet"}):
         build = partial(load_encoder, "random", **{"image_size": (40, 24), "encoder": SMALL} | change)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def require_same(found: str, at_home: Path) -> None:
 
 
 def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "trust_cache_cli.main", "extract", *map(str, words), *WORDS]
+    command = [sys.executable, "-m", "trust_cache_cli", "extract", *map(str, words), *WORDS]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
@@ -258,6 +258,6 @@ def test_refused_credentials_are_one_sentence(
             assert (done.code, "refuses access" in done.err) == (2, True), (command, done.err)
             assert len(done.err.strip().splitlines()) == 1
         # What libraries leave open complains when a program ends: one of its own shows that nothing does.
-        command = [sys.executable, "-m", "trust_cache_cli.main", "cache", "info", CACHE]
+        command = [sys.executable, "-m", "trust_cache_cli", "cache", "info", CACHE]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (ended.returncode, len(ended.stderr.strip().splitlines())) == (2, 1), ended.stderr

@@ -56,7 +56,7 @@ def test_a_pause_of_ten_seconds_costs_nothing(
     manifest: Path, at_home: dict[str, bytes], server: S3Server
 ) -> None:
     words = ["preprocess", manifest, "--out", f"s3://{BUCKET}/png", "--workers", "1"]
-    work = subprocess.Popen([sys.executable, "-m", "trust_cache_cli.main", *map(str, words)])
+    work = subprocess.Popen([sys.executable, "-m", "trust_cache_cli", *map(str, words)])
     try:
         wait_until(lambda: a_picture_is_there() or work.poll() is not None, "no picture came")
         server.pause()

@@ -182,7 +182,7 @@ def test_killed_and_started_again(manifest: Path, tmp_path: Path) -> None:
     pl.read_csv(manifest, infer_schema=False).with_columns(other_side).write_csv(flipped)
     preprocess(flipped, whole, workers=2)
     assert len(rows(whole / "warnings.csv")) >= 2 * len(list(whole.glob("*.png")))
-    words = [sys.executable, "-m", "trust_cache_cli.main", "preprocess", str(flipped), "--out", str(out)]
+    words = [sys.executable, "-m", "trust_cache_cli", "preprocess", str(flipped), "--out", str(out)]
     process = subprocess.Popen(
         [*words, "--workers", "1"],
         stdout=subprocess.DEVNULL,

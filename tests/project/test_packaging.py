@@ -41,7 +41,7 @@ def test_the_wheel_holds_exactly_two_packages(wheel: Path) -> None:
     assert {"trust_cache/py.typed", "trust_cache_cli/py.typed"} <= set(names)
     entry = next(name for name in names if name.endswith("entry_points.txt"))
     with zipfile.ZipFile(wheel) as archive:
-        assert "trust-cache = trust_cache_cli.main:main" in archive.read(entry).decode()
+        assert "trust-cache = trust_cache_cli.__main__:run" in archive.read(entry).decode()
 
 
 def test_descriptions_are_found_in_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:

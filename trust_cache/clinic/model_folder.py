@@ -17,12 +17,13 @@ from trust_cache.base.documents import Document, json_bytes, parse_json, typed
 from trust_cache.base.errors import InputError, parse_day
 from trust_cache.base.files import write_folder
 from trust_cache.base.versions import versions_of
-from trust_cache.cache.fingerprint import Fingerprint
+from trust_cache.cache.fingerprint import Fingerprint, imported_warning
 from trust_cache.certificate.certified_folder import Certificate, SubgroupRow
 from trust_cache.certificate.verify import verify_counts
 from trust_cache.clinic.model_card import render_card
 from trust_cache.clinic.model_scoring import DIGEST_BYTES, TrainedOn
 from trust_cache.encoders.probe import Probe
+from trust_cache.encoders.recipe import RecipeKeys, recipe_of_text
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.manifest.cases import Aggregation
 from trust_cache.manifest.data_terms import DataTerms
@@ -176,6 +177,15 @@ class StoredModel:
     folder: Path
     model: Model
     sha256: str
+
+
+def recipe_of(stored: StoredModel) -> RecipeKeys:
+    """Return the recipe of the model's encoder; refuse a model of imported features, which has none."""
+    made = stored.model.fingerprint
+    recipe = recipe_of_text(made.recipe)
+    if recipe is None:
+        raise InputError(f"{stored.folder}: {imported_warning(made)}")
+    return RecipeKeys(**recipe.as_document())
 
 
 def write_model(model: Model, out: Path, *, keep: bool = True) -> Path | None:

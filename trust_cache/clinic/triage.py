@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trust_cache.base.errors import InputError, check_fraction
 from trust_cache.base.executor import ItemOutcome, LocalWorkers, run_items, start_workers
 from trust_cache.clinic.incoming_cases import count_files, find_incoming
-from trust_cache.clinic.model_folder import Model, read_model
+from trust_cache.clinic.model_folder import Model, StoredModel, read_model, recipe_of
 from trust_cache.clinic.monitoring.drift import Drift
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
 from trust_cache.clinic.picture_preparation import PreparedPicture, Task, failure_of, prepare
@@ -33,7 +33,7 @@ from trust_cache.manifest.picture_checks import same_pictures
 from trust_cache.manifest.protocol import Protocol
 
 if TYPE_CHECKING:
-    from trust_cache.clinic.triage_scoring import ModelEncoder, PictureScore
+    from trust_cache.clinic.triage_scoring import EncoderPlan, ModelEncoder, PictureScore
 
 _AT_ONCE = 0.02  # seconds
 
@@ -57,6 +57,11 @@ class TriageSettings:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.audit is not None:
             check_fraction("audit", self.audit)
+
+    @property
+    def most_workers(self) -> int:
+        """The largest number of decoding processes."""
+        return self.workers or max(1, (os.cpu_count() or 1) - 1)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ def triage(
     start with the same model resumes after the last finished case.
     """
     stored = read_model(model)
+    recipe_of(stored)  # a model without an encoder is refused before anything else
     if out.is_dir():
         raise InputError(f"{out}: expected the name of a file for the worklist, found a folder")
     watch = TriageWatch.open(
@@ -100,27 +106,17 @@ def triage(
         expired=settings.expired,
         today=today,
     )
-    own, images = (out, record_of(out), *places_of_journal(out)), ImageSettings()
-    most = settings.workers or max(1, (os.cpu_count() or 1) - 1)
-    count = count_files(manifest or source, most)
+    images, own = ImageSettings(), (out, record_of(out), *places_of_journal(out))
+    count = count_files(manifest or source, settings.most_workers)
     # While other processes read headers and get ready, this one imports torch and loads the encoder.
     with start_workers(count, prepare.__module__) as workers, ThreadPoolExecutor(2) as beside:
         finding = beside.submit(find_incoming, source, manifest, own, workers)
         with suppress(TimeoutError):
             finding.result(timeout=_AT_ONCE)  # a wrong path is refused before torch is imported
-        from trust_cache.clinic.triage_scoring import plan_encoder  # noqa: PLC0415
-
-        plan = plan_encoder(stored, settings.weights, settings.device, settings.runtime, images)
+        plan = _plan(stored, settings, images)
         loading = beside.submit(plan.load)
         incoming = finding.result()
-        identity = JournalIdentity(
-            model=stored.sha256,
-            weights=stored.model.fingerprint.weights_sha256,
-            device=plan.device,
-            runtime=plan.runtime,
-            threads=plan.threads,
-        )
-        with Journal(out, identity) as journal:
+        with Journal(out, _identity(stored, plan)) as journal:
             finished = {case.case_id: done for case in incoming.cases if (done := journal.finished(case))}
             on_start(len(incoming.cases), len(finished))
             todo = [case for case in incoming.cases if case.case_id not in finished]
@@ -138,6 +134,22 @@ def triage(
             journal.discard()
     failed = sum(scored.failed for scored in ordered)
     return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
+
+
+def _plan(stored: StoredModel, settings: TriageSettings, images: ImageSettings) -> "EncoderPlan":
+    from trust_cache.clinic.triage_scoring import plan_encoder  # noqa: PLC0415 - torch: a second
+
+    return plan_encoder(stored, settings.weights, settings.device, settings.runtime, images)
+
+
+def _identity(stored: StoredModel, plan: "EncoderPlan") -> JournalIdentity:
+    return JournalIdentity(
+        model=stored.sha256,
+        weights=stored.model.fingerprint.weights_sha256,
+        device=plan.device,
+        runtime=plan.runtime,
+        threads=plan.threads,
+    )
 
 
 def _compared(cases: Sequence[ScoredCase], protocol: Protocol) -> list[ScoredCase]:

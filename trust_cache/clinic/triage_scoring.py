@@ -22,14 +22,12 @@ from trust_cache.cache.extract.view_features import (
 from trust_cache.cache.feature_rows import rows_of_array
 from trust_cache.cache.fingerprint import (
     Fingerprint,
-    imported_warning,
     require_comparable,
     require_same_encoder,
 )
-from trust_cache.clinic.model_folder import Model, StoredModel
+from trust_cache.clinic.model_folder import Model, StoredModel, recipe_of
 from trust_cache.encoders.known_encoders import RANDOM
 from trust_cache.encoders.known_runtimes import Runtime, choose_runtime, precision_of
-from trust_cache.encoders.recipe import RecipeKeys, recipe_of_text
 from trust_cache.encoders.torch_runtime import choose_devices
 from trust_cache.heads.bank import score_rows
 from trust_cache.images.image_failures import ImageError
@@ -54,18 +52,8 @@ def score_picture(runner: Runner, model: Model, pixels: NDArray[np.uint16]) -> P
     return PictureScore(score, float(model.gate.tails(features[None])[0]))
 
 
-def recipe_of(stored: StoredModel) -> RecipeKeys:
-    """Return the model's recipe; refuse a model of imported features, which have no encoder."""
-    made = stored.model.fingerprint
-    recipe = recipe_of_text(made.recipe)
-    if recipe is None:
-        raise InputError(f"{stored.folder}: {imported_warning(made)}")
-    return RecipeKeys(**recipe.as_document())
-
-
 def choose_device(stored: StoredModel, word: str) -> str:
     """Return the device; `auto` means one with the precision of the model if there is one, else the CPU."""
-    recipe_of(stored)  # before anything else is asked for
     if word == "auto" and stored.model.fingerprint.precision == precision_of("cpu"):
         word = "cpu"
     devices = choose_devices(word)

@@ -183,7 +183,7 @@ def test_a_second_process_is_told_who_holds_the_cache(
     wait_for_marks(started, out, 3)
     started.signal(signal.SIGSTOP)
     try:
-        words = [sys.executable, "-m", "trust_cache_cli.main", "extract", str(manifest), "--out", str(out)]
+        words = [sys.executable, "-m", "trust_cache_cli", "extract", str(manifest), "--out", str(out)]
         second = subprocess.run([*words, *WORDS], capture_output=True, text=True, check=False)
     finally:
         started.signal(signal.SIGCONT)

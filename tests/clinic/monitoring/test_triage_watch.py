@@ -145,7 +145,7 @@ def test_a_triage_with_an_audit(clinic: Path, tmp_path: Path) -> None:
 
 def kill_when(words: list[str], folder: Path, moment: Path, *, after: float = 0.0) -> int:
     """Run a command and kill it as soon as a file is there, some seconds later."""
-    command = [sys.executable, "-m", "trust_cache_cli.main", *words]
+    command = [sys.executable, "-m", "trust_cache_cli", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment

@@ -1,5 +1,9 @@
-"""The commands compare, rivals and reproduce."""
+"""The commands sweep, compare and rivals."""
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +12,8 @@ import typer
 from trust_cache_cli.options import (
     TARGETS,
     AsJson,
+    CacheArgument,
+    ClusterOptions,
     ColumnOptions,
     Delta,
     Epochs,
@@ -17,7 +23,7 @@ from trust_cache_cli.options import (
     OutFolder,
     Overwrite,
     ProtocolOption,
-    RunOptions,
+    Repeats,
     Seed,
     SplitFile,
     Targets,
@@ -27,14 +33,147 @@ from trust_cache_cli.options import (
     command_group,
     names,
 )
-from trust_cache_cli.output import bar, say, show_json, show_list, show_table, warn
+from trust_cache_cli.output import bar, bars, note, say, show_json, show_list, show_table, warn
 
 if TYPE_CHECKING:
-    from trust_cache.api.reproduce import ReproduceResult
     from trust_cache.studies.rivals.rivals import RivalsStudy
+    from trust_cache.studies.sweep.sweep import Sweep
+    from trust_cache.studies.sweep.sweep_training import HeadsReport
 
 
+SOME_DIVERGED = 1
 app = command_group()
+NOTES = """
+An axis is `name=value,value,...`. `name=low..high:count` (evenly spaced) and `name=low..high:log:count` mean
+that many values; a range without a count needs --random. A file has the same as `[grid]`: `margin = [0.05,
+0.1]`, `lr = { low = 1e-5, high = 1e-3, scale = "log" }`, and above it `base = "closed-loop"`, `random = 50`.
+With --resume an interrupted sweep continues, and with more values it trains only the new settings.
+"""
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """The settings to train."""
+
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS",
+            help="A setting and its values; may be repeated: lambda_brier, lambda_focal, focal_gamma,"
+            " lambda_dismiss, margin, tau (a number or closed-loop), loop_level, loop_delta, lr,"
+            " weight_decay, clip.",
+        ),
+    ] = None
+    file: Annotated[Path | None, typer.Option(metavar="TOML", help="A file with a table of axes.")] = None
+    base: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The configuration that the axes change. [closed-loop]")
+    ] = None
+    random: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw N settings from the axes instead of the whole grid.")
+    ] = None
+
+
+@command(
+    app,
+    "sweep cache.zarr --grid lambda_dismiss=0,0.05 --grid margin=0.05,0.1 --out sweep/",
+    "sweep cache.zarr --grid lr=1e-5..1e-3:log:5 --grid tau=closed-loop,0.05 --repeats 3 --out s/",
+    "sweep cache.zarr --grid lr=1e-5..1e-3:log --grid margin=0..0.3 --random 50 --out sweep/",
+    "sweep cache.zarr --file sweep.toml --out sweep/ --scheduler tcp://host:8786",
+    notes=NOTES,
+    kept="finished heads are kept in {out}; continue with the same command and --resume",
+)
+def sweep(
+    cache: CacheArgument,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
+    space: SpaceOptions,
+    training: TrainingOptions,
+    cluster: ClusterOptions,
+    repeats: Repeats = 1,
+    target: Targets = None,
+    delta: Delta = 0.01,
+    limit: Limit = None,
+    protocol: ProtocolOption = "paper",
+    show_evaluation: Annotated[
+        bool,
+        typer.Option(
+            "--show-evaluation",
+            help="Fill and mark the evaluation columns of every setting; permanently recorded.",
+        ),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the sweep in the folder, or extend it by new settings.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Start a large grid without asking.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Train many settings of a head, and certify the one that wins on the search subset.
+
+    The winner for each target is the setting that dismisses most search cases at its own search threshold. It
+    alone is certified, once, on the evaluation cases; the evaluation columns of the others stay empty.
+    """
+    from trust_cache.api.training_functions import sweep as run
+    from trust_cache.manifest.manifest_checks import counted
+
+    with _sweep_bars() as (on_shard, on_heads):
+        done = run(
+            cache,
+            out,
+            space.grid or (),
+            file=space.file,
+            base=space.base,
+            random=space.random,
+            repeats=repeats,
+            targets=tuple(target or TARGETS),
+            delta=delta,
+            limit=limit,
+            protocol=protocol,
+            cluster=cluster.cluster(),
+            show_evaluation=show_evaluation,
+            yes=yes,
+            resume=resume,
+            on_shard=on_shard,
+            on_heads=on_heads,
+            **vars(training),
+        )
+    warn(done.warnings)
+    if done.reused:
+        note(
+            f"trained before and reused: {counted(done.reused, 'head')}; new: {counted(done.trained, 'head')}"
+        )
+    show_json(done.document.as_document()) if json else _show_sweep(done)
+    if done.counts.diverged:
+        warn([f"diverged: {counted(done.counts.diverged, 'setting')}, named in {out / 'failures.csv'}"])
+        raise typer.Exit(SOME_DIVERGED)
+
+
+def _show_sweep(done: "Sweep") -> None:
+    from trust_cache.studies.sweep.sweep_summary import cautions, reasons, winners_table
+
+    show_table(winners_table(done))
+    show_list("Not certified", reasons(done))
+    show_list("What this does not say", cautions(done))
+    say(f"Written to {done.folder}. A third party recomputes a winner's certificate with")
+    for winner in done.winners.values():
+        say(f"  trust-cache verify {done.folder / winner.certificate} --scores {done.folder / winner.scores}")
+
+
+@contextmanager
+def _sweep_bars() -> Iterator[tuple[Callable[[int, int], None], Callable[["HeadsReport"], None]]]:
+    """Show the shards while they load, then the heads with heads per second."""
+    begin = time.monotonic()
+    with bars("loading shards", "training heads") as (shards, heads):
+
+        def on_shard(done: int, of: int) -> None:
+            nonlocal begin
+            begin = time.monotonic()  # training begins after the last shard
+            shards.show(done, of)
+
+        def on_heads(report: "HeadsReport") -> None:
+            seconds = max(time.monotonic() - begin, 1e-9)
+            rate = (report.done - report.reused) / seconds
+            heads.show(report.done, report.heads, f"{rate:.1f} heads/s")
+
+        yield on_shard, on_heads
 
 
 @command(
@@ -192,64 +331,3 @@ def _show_study(study: "RivalsStudy", out: Path) -> None:
     show_list("What each rule promises", promises(study))
     show_list("What this does not say", study.limits)
     say(f"Written to {out}.")
-
-
-@command(
-    app,
-    "reproduce --rsna rsna.zarr --nlbs nlbs.zarr --out paper/",
-    "reproduce --rsna rsna.zarr --nlbs nlbs.zarr --out paper/ --configurations paper,tuned",
-    "reproduce --nlbs nlbs.zarr --out paper/ --repeats 1 --resplits 50 --programme 2000000 --fee 40 --json",
-    kept="complete steps are kept in {out}; the same command with --resume continues",
-)
-def reproduce(
-    out: OutFolder,
-    training: TrainingOptions,
-    run: RunOptions,
-    rsna: Annotated[str | None, typer.Option(metavar="CACHE", help="The cache of RSNA.")] = None,
-    nlbs: Annotated[str | None, typer.Option(metavar="CACHE", help="The cache of NLBS.")] = None,
-    configurations: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Presets by name, separated by commas, and .toml files with others. [paper: its five]",
-        ),
-    ] = None,
-    repeats: Annotated[int, typer.Option(metavar="R", help="Trainings, for the comparison.")] = 5,
-    resplits: Annotated[int, typer.Option(metavar="R", help="Random splits, for the spread.")] = 200,
-    resamples: Annotated[
-        int, typer.Option(metavar="B", help="Resamples and random swaps, for the comparison.")
-    ] = 2_000,
-    programme: Annotated[
-        int, typer.Option(metavar="N", help="Examinations of a programme, for the economic estimate.")
-    ] = 10_000_000,
-    fee: Annotated[
-        float, typer.Option(metavar="CAD", help="Fee for one interpretation, for the economic estimate.")
-    ] = 31.0,
-    json: AsJson = False,
-) -> None:
-    """Reproduce the paper's tables and figures from two caches, beside what it printed.
-
-    Trains, certifies and compares the configurations on each cache, and evaluates RSNA's heads on NLBS.
-    Writes tables 1 to 4, figures 1a and 1b, the economic estimate, a list of every published number, and one
-    page. Without one of the caches its part has the published numbers alone.
-    """
-    from trust_cache.api.reproduce import Listener
-    from trust_cache.api.reproduce import reproduce as reproduce_paper
-
-    with bar("  ") as shown:
-        found = reproduce_paper(
-            rsna, nlbs, out, configurations=names(configurations), repeats=repeats, resplits=resplits,
-            resamples=resamples, programme=programme, fee=fee, **vars(training), **vars(run),
-            listen=Listener(step=shown.announce, part=shown.show),
-        )  # fmt: skip
-    warn((*found.notices, *found.warnings))
-    show_json(found.as_document()) if json else _show_paper(found)
-
-
-def _show_paper(found: "ReproduceResult") -> None:
-    for item in found.reproduction.tables:
-        show_table(item.table)
-    show_table(found.reproduction.further_tables["economics"])
-    show_list("In words", found.reproduction.sentences())
-    show_list("Features", found.encoders)
-    say(f"Written to {found.folder}; the page is {found.page}.")
