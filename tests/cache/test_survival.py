@@ -34,6 +34,7 @@ with create_cache(sys.argv[1], a_manifest(IMAGES), VIEWS, DIM, FINGERPRINT, SHAR
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.013, 0.05])
 def test_a_killed_writer_leaves_whole_shards(out: Path, delay: float) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITE, str(out)], stdout=subprocess.PIPE) as writer:

@@ -85,6 +85,7 @@ def journal_lines(out: Path) -> int:
     return path.read_bytes().count(b'"key"') if path.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_in_the_middle_and_started_again(tmp_path: Path, stop: signal.Signals) -> None:
     """Finished cases are not scored again, and the worklist equals that of an uninterrupted triage."""

@@ -86,6 +86,7 @@ def test_nothing_in_a_shared_folder_runs(install: Path, shared: str) -> None:
     assert "others can write to it" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("content", [b"", b"\x80\x05damaged"])
 def test_a_damaged_file_is_compiled_again(install: Path, suffix: str, content: bytes) -> None:

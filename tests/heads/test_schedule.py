@@ -152,6 +152,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_ends_within_a_second_of_work() -> None:
     """At most a second of processor time on each of two threads, whatever else the machine does."""

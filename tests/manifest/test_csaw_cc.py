@@ -37,6 +37,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_csaw(tmp_path_factory.mktemp("csaw") / "CSAW-CC.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("horizon", "timings"), [("screen", {"1"}), ("screen+interval", {"1", "2"})])
 def test_full_size_with_all_traps(full: Path, horizon: str, timings: set[str]) -> None:
     """The counts of the description hold; repeated views and other sides of the recall are counted."""

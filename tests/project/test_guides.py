@@ -55,6 +55,7 @@ def test_scores_and_the_recomputation_by_scipy(workplace: Path, run: Run, shape:
     run_python(python)
 
 
+@pytest.mark.slow
 def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
     chosen = commands(text_of("guides/features.md"))
     stages = ["images", "manifest", "extract", "preprocess", "simulate", "cache", "cache"]
@@ -67,6 +68,7 @@ def test_images(workplace: Path, run: Run) -> None:  # noqa: F811
     assert scores.height == open_cache("again.zarr").images == scores["score"].count()
 
 
+@pytest.mark.slow
 def test_heads_and_sweeps(workplace: Path, run: Run) -> None:  # noqa: F811
     page = text_of("guides/heads.md")
     run_all(run, commands(page))
@@ -76,16 +78,19 @@ def test_heads_and_sweeps(workplace: Path, run: Run) -> None:  # noqa: F811
     assert run(*words, "--configurations", "ce,closed-loop,mine.toml", "--low-memory").code == 0
 
 
+@pytest.mark.slow
 def test_external(workplace: Path, run: Run) -> None:  # noqa: F811
     run_all(run, commands(text_of("guides/external.md")))
     assert (workplace / "external" / "certified" / "points.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_compare(run: Run) -> None:  # noqa: F811
     run_all(run, commands(text_of("guides/compare.md")))
 
 
+@pytest.mark.slow
 def test_getting_started(workplace: Path, run: Run) -> None:  # noqa: F811
     make_scores(auroc=0.9).write_csv(workplace / "scores.csv")
     page = text_of("getting-started.md")

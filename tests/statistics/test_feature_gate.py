@@ -47,8 +47,9 @@ def test_with_fewer_components_it_is_that_of_the_shrunken_covariance() -> None:
     np.testing.assert_allclose(gate.distances(new), expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freedom", [None, 8.0, 4.0], ids=["light", "heavy", "heavier"])
-@pytest.mark.parametrize("images", [150, 1500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("images", [150, 1500, 20_000])
 def test_ordinary_images_are_stopped_as_often_as_stated(images: int, freedom: float | None) -> None:
     """One in a thousand is stated, or fewer; from 2,000 held-out images on it is close to that.
 

@@ -80,6 +80,7 @@ def case_logits(heads: LinearHeads, cases: FullCases) -> Floats:
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", preset_laws())
 def test_true_points_are_those_of_full_features(preset: str) -> None:
     """Misses, dismissals and kinds at thresholds of the population: within 4.5 binomial standard errors."""
@@ -116,6 +117,7 @@ def test_true_points_are_those_of_full_features(preset: str) -> None:
             assert abs(np.mean(of_full == kind) - share) <= 4.5 * error + 0.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["breast-mean", "noisy-or", "top-two"])
 def test_other_aggregations_against_cases_drawn_together(aggregation: Aggregation) -> None:
     """Shares below thresholds: each class apart against `Truth.score`, within 4.5 standard errors."""
@@ -165,6 +167,7 @@ def test_the_stated_error_is_the_spread_over_populations() -> None:
     assert 0.8 * low < ratio < 1.25 * high
 
 
+@pytest.mark.slow
 def test_cross_entropy_is_best_for_plain_features_and_not_beside_benign_findings() -> None:
     """At 98 % recall; what was found on one population is measured on another."""
     gains = {}
