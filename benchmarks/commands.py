@@ -29,9 +29,9 @@ def stop(*_words, **_named):
     os.write(1, f"{time.time() - float(begin)} ".encode())
     os._exit(0)
 feature_rows.check_shard = stop
-from trust_cache_cli.main import main
+from trust_cache_cli.__main__ import run
 sys.argv = ["trust-cache", "fit-heads", cache, "--out", out, "--overwrite"]
-main()
+run()
 """
 
 

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.feature_rows import FeatureRows
-from trust_cache.heads import kernels
 from trust_cache.heads.draws import Draws
 from trust_cache.heads.head_settings import HeadSettings, TrainingSettings
-from trust_cache.heads.kernel_parts import LANES, HeadArrays, RowSource, Weights, Workspace
 from trust_cache.heads.losses import sigmoid
 
 if TYPE_CHECKING:
     import torch
+
+    from trust_cache.heads.kernel_parts import HeadArrays, RowSource, Weights, Workspace
+
+# The kernels are imported where they are used: numba takes a fifth of a second, beside which features load.
 
 Images = NDArray[np.int64]  # by their number in the cache
 Floats = NDArray[np.float32]
@@ -64,7 +66,7 @@ def to_torch(
     gamma: Floats, beta: Floats, weight: Floats, bias: float, dropout: float = 77 / 256
 ) -> "torch.nn.Sequential":
     """Return LayerNorm, Dropout and Linear in evaluation mode: features [n, dim] to logits [n, 1]."""
-    import torch  # noqa: PLC0415 - stage two runs without torch
+    import torch
 
     dim = weight.size
     module = torch.nn.Sequential(torch.nn.LayerNorm(dim), torch.nn.Dropout(dropout), torch.nn.Linear(dim, 1))
@@ -112,19 +114,38 @@ def score_rows(rows: FeatureRows, images: Images, parameters: HeadParameters) ->
 
 
 def score_images(
-    source: RowSource, images: Images, weights: Weights, heads: int, work: Workspace | None = None
+    source: "RowSource", images: Images, weights: "Weights", heads: int, work: "Workspace | None" = None
 ) -> NDArray[np.float64]:
     """Score images with the first heads of a bank: float32 logits, their sigmoid in float64."""
+    from trust_cache.heads import kernels
+
     work = work or make_workspace(_SCORED_TOGETHER, source.dim)
     logits = np.empty((heads, images.size), dtype=np.float32)
     kernels.find_logits(source, np.ascontiguousarray(images, dtype=np.int64), weights, work, logits)
     return sigmoid(logits)
 
 
+def train_steps(
+    source: "RowSource",
+    arrays: "HeadArrays",
+    weights: "Weights",
+    heads: int,
+    begin: int,
+    end: int,
+    work: "Workspace",
+) -> None:
+    """Train the first heads of a bank in place, from step `begin` to before `end`."""
+    from trust_cache.heads import kernels
+
+    kernels.train_steps(source, arrays, weights, heads, begin, end, work)
+
+
 def make_source(
     rows: FeatureRows, training: TrainingSettings, positives: Images, negatives: Images, draws: Draws
-) -> RowSource:
+) -> "RowSource":
     """Return the rows that a fold's batches are drawn from."""
+    from trust_cache.heads.kernel_parts import RowSource
+
     return RowSource(
         np.ascontiguousarray(rows.addresses),
         rows.views,
@@ -139,10 +160,13 @@ def make_source(
     )
 
 
-def make_weights(parameters: HeadParameters) -> Weights:
+def make_weights(parameters: HeadParameters) -> "Weights":
     """Return a bank that starts at these parameters; padding is zero and stays so."""
+    from trust_cache.heads import kernels
+    from trust_cache.heads.kernel_parts import LANES, Weights
+
     heads, dim = parameters.heads, parameters.dim
-    blocks, vectors = -(-heads // kernels.HEADS), _vectors(dim)
+    blocks, vectors = -(-heads // kernels.HEADS), -(-dim // LANES)
     shape = (blocks * kernels.HEADS, 3, vectors * LANES)
     weights = Weights(
         _aligned(shape),
@@ -160,23 +184,28 @@ def make_weights(parameters: HeadParameters) -> Weights:
     return weights
 
 
-def read_parameters(weights: Weights, heads: int, dim: int) -> HeadParameters:
+def read_parameters(weights: "Weights", heads: int, dim: int) -> HeadParameters:
     """Return a copy of the first heads' parameters."""
     gamma, beta, weight = (weights.parameters[:heads, i, :dim].copy() for i in range(3))
     return HeadParameters(gamma, beta, weight, weights.bias[:heads].astype(np.float32))
 
 
-def make_head_arrays(heads: Sequence[HeadSettings]) -> HeadArrays:
+def make_head_arrays(heads: Sequence[HeadSettings]) -> "HeadArrays":
     """Return the heads' settings as arrays; the trainer sets `floor` where tau moves."""
+    from trust_cache.heads.kernel_parts import HeadArrays
+
     floors = [head.margin + (head.tau if isinstance(head.tau, float) else 0.0) for head in heads]
     names = [name for name in HeadArrays._fields if name != "floor"]
     columns = {name: np.array([getattr(head, name) for head in heads], dtype=np.float64) for name in names}
     return HeadArrays(**columns, floor=np.array(floors))
 
 
-def make_workspace(rows: int, dim: int) -> Workspace:
+def make_workspace(rows: int, dim: int) -> "Workspace":
     """Return the buffers for batches of at most `rows` rows."""
-    blocks, vectors = -(-rows // kernels.ROWS), _vectors(dim)
+    from trust_cache.heads import kernels
+    from trust_cache.heads.kernel_parts import LANES, Workspace
+
+    blocks, vectors = -(-rows // kernels.ROWS), -(-dim // LANES)
     padded = vectors * LANES
     return Workspace(
         images=np.zeros(rows, dtype=np.int64),
@@ -191,10 +220,6 @@ def make_workspace(rows: int, dim: int) -> Workspace:
         gradients=_aligned((kernels.HEADS, 2, padded)),
         head_gradients=_aligned((3, padded)),
     )
-
-
-def _vectors(dim: int) -> int:
-    return -(-dim // LANES)
 
 
 def _aligned(shape: tuple[int, ...]) -> Floats:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError
 from trust_cache.cache.feature_rows import FeatureRows, rows_of_array
-from trust_cache.heads import bank, kernels
+from trust_cache.heads import bank
 from trust_cache.heads.bank import HeadParameters
 from trust_cache.heads.closed_loop import closed_loop_of_sorted, dismissal_of_sorted
 from trust_cache.heads.draws import Draws
@@ -192,7 +192,7 @@ class FoldTask:
             if stopped is not None and stopped():
                 return False
             until = min(step + stride, end)
-            kernels.train_steps(
+            bank.train_steps(
                 self._source, self._arrays, self._weights, len(self.heads), step, until, self._work
             )
         self.epoch += 1
