@@ -91,11 +91,16 @@ def test_arithmetic_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
         assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
 
 
-def test_a_model_is_converted_once_and_damage_costs_only_time(own_folder: Path) -> None:
+def test_a_model_is_converted_once_and_damage_costs_only_time(
+    own_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ours, first = both(SMALL, (40, 24))
+    assert caplog.messages == [f"converting {SMALL} for OpenVINO, once: up to half a minute"]
+    caplog.clear()
     pixels = torch.rand(2, 3, 40, 24)
     expected = first(pixels)
     assert torch.equal(load_openvino(ours.identity, refuse_to_load, 1)(pixels), expected)
+    assert caplog.messages == []
     (kept,) = own_folder.iterdir()
     assert (own_folder.stat().st_mode & 0o777, kept.stat().st_mode & 0o777) == (0o700, 0o600)
     whole = kept.read_bytes()

@@ -85,7 +85,7 @@ def load_openvino(
     content = None if kept is None else kept.read()
     compiled = None if content is None else _import_model(core, content, settings)
     if compiled is None:
-        _LOG.info("converting %s for OpenVINO, once", identity.encoder)
+        _LOG.warning("converting %s for OpenVINO, once: up to half a minute", identity.encoder)
         compiled = core.compile_model(_converted(openvino, load(), identity), "CPU", settings)
         if kept is not None:
             kept.write(compiled.export_model().getvalue())
