@@ -8,6 +8,9 @@ import gc
 import logging
 import os
 import sys
+import threading
+
+_FINISHED = (None, 0, 1)  # exit codes after which threads and open pools may end their work
 
 
 def run() -> None:
@@ -24,14 +27,16 @@ def run() -> None:
         main()
     except SystemExit as end:
         code = end.code
-    except KeyboardInterrupt:  # before there is a command that says what is kept
+    except KeyboardInterrupt:  # before a command has started
         code = 130
-    atexit._run_exitfuncs()  # what Python itself runs at the end: temporary folders, open pools
+    if code in _FINISHED:  # else what still runs is of no use, such as an encoder that is being converted
+        threading._shutdown()  # type: ignore[attr-defined]  # typeshed leaves it out
+    atexit._run_exitfuncs()  # Python itself does both first, in this order
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before the start
         try:
             stream.flush()
-        except (OSError, ValueError):  # whoever read it has gone, or it is closed
+        except (OSError, ValueError):  # its reader has gone, or it is closed
             code = code or 1
     os._exit(code if isinstance(code, int) else int(code is not None))
 

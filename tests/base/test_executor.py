@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,45 @@ def test_started_workers_are_ready_and_are_replaced_when_they_die() -> None:
         assert {item for item, outcome in outcomes.items() if outcome.error is not None} == {7, 13, 20}
         rest = [outcome.value for outcome in run_items(work, [1, 2, 3], workers)]
         assert sorted(filter(None, rest)) == [1, 4, 9]
+
+
+def test_a_death_costs_the_next_call_nothing_and_a_closed_pool_ends_the_work() -> None:
+    with ThreadPoolExecutor(1) as beside:
+        with start_workers(2, "colorsys") as workers:
+            list(run_items(work, [7], workers))
+            assert workers.died
+            processes = {outcome.value for outcome in run_items(process, range(8), workers)}
+            assert len(processes) <= 2  # not one for each item
+        with start_workers(1, "colorsys") as workers:
+            running = beside.submit(lambda: list(run_items(time.sleep, [0.05] * 2000, workers)))
+            wait_until(workers.started.is_set)
+        with pytest.raises((CancelledError, RuntimeError)):
+            running.result(timeout=60)
+
+
+def process(_item: int) -> int:
+    return os.getpid()
+
+
+INTERRUPTED = """
+import os, signal, threading
+from concurrent.futures import Future
+import polars as pl
+from trust_cache.base.executor import wait_for
+pl.DataFrame({"a": [2, 1]}).sort("a")  # from now on, a signal ends no wait of the system
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    wait_for(Future())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_ends_a_wait() -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    assert subprocess.run(words, capture_output=True, check=True, timeout=60).stdout == b"interrupted\n"
 
 
 def imported(module: str) -> tuple[bool, int]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -46,6 +47,24 @@ def test_the_limit_ends_with_the_items() -> None:
         (free,) = run_items(act, [7], workers)
     assert isinstance(limited.error, MemoryError)
     assert free.value == 7
+
+
+def take_all(item: int) -> int:
+    """Return how many megabytes can be taken; they are free afterwards, and stay with the process."""
+    held: list[bytearray] = []
+    with suppress(MemoryError):
+        while len(held) < 10 * 20:
+            held.append(bytearray(10 * MEGABYTE))
+    return 10 * len(held) + 0 * item
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited on Linux alone")
+def test_the_limit_does_not_grow_from_batch_to_batch() -> None:
+    with start_workers(1, __name__) as workers:
+        taken = [
+            map_limited(take_all, [n], memory=200 * MEGABYTE, workers=workers)[0].value for n in range(4)
+        ]
+    assert all(0 < (megabytes or 0) <= 250 for megabytes in taken), taken
 
 
 def test_no_items() -> None:

@@ -94,6 +94,7 @@ def spoil_first_image(monkeypatch: pytest.MonkeyPatch) -> None:
             calls.append(views)
             return encode(views) * (float("nan") if len(calls) == 1 else 1.0)
 
+        monkeypatch.setattr(runner, "encode_once", encode)  # the probe is whole
         monkeypatch.setattr(runner, "encode", spoiled)
         return runner
 

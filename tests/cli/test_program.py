@@ -59,6 +59,35 @@ def test_ctrl_c_while_the_program_starts() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a shell closes the streams")
+def test_closed_streams() -> None:
+    words = f"{sys.executable} -m trust_cache_cli plan --cases"
+    for command, code in (
+        (f"{words} 3000 --positives 200 2>&- >/dev/null", 0),
+        (f"{words} none 2>&-", 2),
+        (f"{words} 3000 --positives 200 >&-", 70),
+    ):
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), command
+
+
+POOLS = """
+import concurrent.futures, sys, time
+from pathlib import Path
+def note(path):
+    time.sleep(0.3)
+    Path(path).write_text("")
+kept = concurrent.futures.ThreadPoolExecutor(1)
+kept.submit(note, sys.argv.pop())
+"""
+
+
+def test_threads_end_their_work_after_success_alone(tmp_path: Path) -> None:
+    assert program("--version", str(tmp_path / "done"), before=POOLS).returncode == 0
+    assert program("plan", "--cases", "none", str(tmp_path / "refused"), before=POOLS).returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["done"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes end differently on Windows")
 def test_a_reader_that_has_gone() -> None:
     read, write = os.pipe()

@@ -9,9 +9,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
@@ -47,16 +47,19 @@ class ItemOutcome(Generic[Item, Value]):
     error: Exception | None
 
 
+_POLL_SECONDS = 0.2
 _AHEAD = 2  # items submitted per process: enough to keep it busy, few to run again when it dies
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalWorkers:
     """Local processes that are starting or wait for items."""
 
     count: int
     pool: ProcessPoolExecutor
     started: Event  # set once one of them has started
+    died: bool = False  # one of them did, and with it the pool
+    closed: bool = False  # the block that started them has ended
 
 
 def run_items(
@@ -66,6 +69,7 @@ def run_items(
 
     When a process dies, each of the submitted items is run again alone; one that kills its process again
     has WorkerDiedError as its outcome. The function and the items are pickled; an item may run twice.
+    In another thread than that which closes LocalWorkers, this ends with CancelledError.
     """
     if isinstance(workers, Cluster):
         try:
@@ -83,7 +87,6 @@ def run_items(
     while suspects := (yield from _run_until_a_death(function, remaining, workers)):
         for item in suspects:
             yield _run_alone(function, item)
-        workers = count  # others in their place
 
 
 def run_in_order(
@@ -140,8 +143,7 @@ def _run_until_a_death(
 ) -> Generator[ItemOutcome[Item, Value], None, list[Item]]:
     """Run items until none is left or a process dies; return those without an outcome."""
     under_way: dict[Future[Value], Item] = {}
-    ready = nullcontext(workers) if isinstance(workers, LocalWorkers) else _open_pool(workers)
-    with ready as local:
+    with _usable(workers) as local:
         while True:
             for item in islice(remaining, local.count * _AHEAD - len(under_way)):
                 under_way[_submit(local.pool, function, item)] = item
@@ -152,8 +154,18 @@ def _run_until_a_death(
             for future in answered:
                 yield outcome_of(future, under_way.pop(future))
             if len(answered) < len(done):
+                if local.closed:
+                    raise CancelledError
                 _require_start(local.started)
+                local.died = True
                 return list(under_way.values())
+
+
+def _usable(workers: int | LocalWorkers) -> AbstractContextManager[LocalWorkers]:
+    """Return started workers, or new ones where there are none or one of them has died."""
+    if isinstance(workers, LocalWorkers):
+        return _open_pool(workers.count) if workers.died else nullcontext(workers)
+    return _open_pool(workers)
 
 
 def _require_start(started: Event) -> None:
@@ -191,15 +203,29 @@ def _open_pool(count: int) -> Iterator[LocalWorkers]:
         pool = ProcessPoolExecutor(
             count, context, initializer=_follow_the_parent, initargs=(watched, started)
         )
+        local = LocalWorkers(count, pool, started)
         try:
-            yield LocalWorkers(count, pool, started)
+            yield local
         except BaseException:
+            local.closed = True
             held.close()
             raise
         finally:
+            local.closed = True
             # Not left to the interpreter's exit, where a pool that is still closing can raise.
             pool.shutdown(wait=True, cancel_futures=True)
             held.close()
+
+
+def wait_for(future: Future[Value]) -> Value:
+    """Return the result of a future. Ctrl-C ends the wait.
+
+    Once polars has run a query, a signal does not interrupt a wait without an end: its handler of SIGINT
+    lets the system continue the call (SA_RESTART).
+    """
+    while not wait([future], timeout=_POLL_SECONDS).done:
+        pass
+    return future.result()
 
 
 def keep_freed_memory() -> None:
@@ -252,7 +278,7 @@ def _follow_the_parent(watched: Connection, started: Event) -> None:
     """Leave Ctrl-C to the parent, and end when the parent lets go of the pipe."""
     started.set()
     keep_freed_memory()
-    atexit.register(os._exit, 0)  # whoever waits for the end does not wait for memory to be freed
+    atexit.register(os._exit, 0)  # the process ends without freeing its memory first
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, args=(watched,), daemon=True).start()
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -77,15 +78,14 @@ class _Limited(Generic[Item, Value]):
 
 @contextmanager
 def _limited_memory(memory: int) -> Iterator[None]:
-    """Limit the address space of this process to what it has now and `memory` bytes more."""
+    """Limit the address space of this process to what it had the first time and `memory` bytes more."""
     try:
         import resource  # noqa: PLC0415 - not on Windows
 
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        wanted = _pages_at_first() * resource.getpagesize() + memory
     except (ImportError, OSError):
         yield
         return
-    wanted = pages * resource.getpagesize() + memory
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = min((bytes_ for bytes_ in (before, hard) if bytes_ != resource.RLIM_INFINITY), default=wanted)
     resource.setrlimit(resource.RLIMIT_AS, (min(wanted, most), hard))
@@ -93,3 +93,9 @@ def _limited_memory(memory: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (before, hard))
+
+
+@cache
+def _pages_at_first() -> int:
+    """Return the pages of memory at the first call: freed memory stays with the process and counts later."""
+    return int(Path("/proc/self/statm").read_text().split()[0])

@@ -16,7 +16,7 @@ NO_PATH = "the manifest has no path. Add the path of its file"
 
 
 def count_files(source: Path, most: int) -> int:
-    """Return how many files to expect in a folder or a manifest, from 1 to `most`, without reading on."""
+    """Return how many files a folder or a manifest has, from 1 to `most`; no more of them are counted."""
     with suppress(OSError):  # `find_incoming` says why in words
         if source.is_dir():
             return max(1, sum(1 for _ in islice(_files_below(source), most)))

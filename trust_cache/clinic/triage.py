@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError, check_fraction
-from trust_cache.base.executor import ItemOutcome, LocalWorkers, run_items, start_workers
+from trust_cache.base.executor import ItemOutcome, LocalWorkers, run_items, start_workers, wait_for
 from trust_cache.clinic.incoming_cases import count_files, find_incoming
 from trust_cache.clinic.model_folder import Model, StoredModel, read_model, recipe_of
 from trust_cache.clinic.monitoring.drift import Drift
@@ -109,13 +109,13 @@ def triage(
     images, own = ImageSettings(), (out, record_of(out), *places_of_journal(out))
     count = count_files(manifest or source, settings.most_workers)
     # While other processes read headers and get ready, this one imports torch and loads the encoder.
-    with start_workers(count, prepare.__module__) as workers, ThreadPoolExecutor(2) as beside:
+    with _threads(2) as beside, start_workers(count, prepare.__module__) as workers:
         finding = beside.submit(find_incoming, source, manifest, own, workers)
         with suppress(TimeoutError):
             finding.result(timeout=_AT_ONCE)  # a wrong path is refused before torch is imported
         plan = _plan(stored, settings, images)
         loading = beside.submit(plan.load)
-        incoming = finding.result()
+        incoming = wait_for(finding)
         with Journal(out, _identity(stored, plan)) as journal:
             finished = {case.case_id: done for case in incoming.cases if (done := journal.finished(case))}
             on_start(len(incoming.cases), len(finished))
@@ -128,12 +128,22 @@ def triage(
             rows = watch.mark(
                 [decide(scored, stored, uncertified=settings.uncertified) for scored in ordered]
             )
-            encoder = loading.result()
+            encoder = wait_for(loading)
             kept = write_worklist(out, rows, runtime=plan.runtime, probe_difference=encoder.probe_difference)
             drift, warnings = watch.record(rows, out)
             journal.discard()
     failed = sum(scored.failed for scored in ordered)
     return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Open a pool of threads; an error does not wait for what they do."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _plan(stored: StoredModel, settings: TriageSettings, images: ImageSettings) -> "EncoderPlan":
@@ -208,10 +218,10 @@ def _score_cases(
     """Yield every case as soon as its last image is scored and the journal has it."""
 
     def score(pixels: NDArray[np.uint16]) -> "PictureScore":
-        return loading.result().score(pixels)
+        return wait_for(loading).score(pixels)
 
     for state in _partly_scored(cases, score, images, workers, model):
-        loading.result()  # an encoder that is refused leaves nothing in the journal
+        wait_for(loading)  # an encoder that is refused leaves nothing in the journal
         scored = state.finish()
         if state.digests is not None:
             journal.enter(state.case, scored, state.digests)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,11 @@ class OpenVinoEncoder:
     of its own. On processors a batch is not faster.
     """
 
-    def __init__(self, compiled: Any, identity: EncoderIdentity, key: list[Any]) -> None:
+    def __init__(self, compiled: Any, identity: EncoderIdentity, key: list[Any], *, kept: bool) -> None:
         self.identity = identity
         self._request = compiled.create_infer_request()
         self._key = key  # all that features depend on besides the view
+        self._is_kept = kept  # not converted at this start
 
     def __call__(self, views: Tensor) -> Tensor:
         """Return one row of features per view."""
@@ -56,9 +57,12 @@ class OpenVinoEncoder:
         return torch.from_numpy(features)
 
     def encode_once(self, views: Tensor) -> Tensor:
-        """Return the features of views that every start encodes; they are kept beside the compiled model."""
+        """Return the features of views that every start encodes; they are kept beside the compiled model.
+
+        Features of another conversion are not used: it may have been made for other instructions.
+        """
         kept = _keep_in_home(_FEATURES, [*self._key, blake3(views.numpy().tobytes()).hexdigest()])
-        content = None if kept is None else kept.read()
+        content = kept.read() if kept is not None and self._is_kept else None
         if content is not None:
             return torch.from_numpy(np.frombuffer(content, np.float32).reshape(len(views), -1).copy())
         features = self(views)
@@ -83,13 +87,14 @@ def load_openvino(
     key = _key(openvino, core, identity)
     kept = _keep_in_home(_MODEL, key)
     content = None if kept is None else kept.read()
-    compiled = None if content is None else _import_model(core, content, settings)
+    imported = None if content is None else _import_model(core, content, settings)
+    compiled = imported
     if compiled is None:
         _LOG.warning("converting %s for OpenVINO, once: up to half a minute", identity.encoder)
         compiled = core.compile_model(_converted(openvino, load(), identity), "CPU", settings)
         if kept is not None:
             kept.write(compiled.export_model().getvalue())
-    return OpenVinoEncoder(compiled, identity, [*key, threads])
+    return OpenVinoEncoder(compiled, identity, [*key, threads], kept=imported is not None)
 
 
 def import_openvino() -> Any:
@@ -134,10 +139,22 @@ def _key(openvino: Any, core: Any, identity: EncoderIdentity) -> list[Any]:
     """Return all that the compiled model depends on, besides the number of threads."""
     return [
         *(_LAYOUT, identity.encoder, identity.weights_sha256, identity.dim, identity.recipe.text),
-        *(openvino.get_version(), torch.__version__, version("timm"), _code_sha256()),
+        *(
+            openvino.get_version(),
+            torch.__version__,
+            *map(_version, ("timm", "transformers")),
+            _code_sha256(),
+        ),
         *(core.get_property("CPU", "FULL_DEVICE_NAME"), platform.machine()),
-        sorted(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),  # names of virtual ones say little
+        sorted(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),  # virtual processors share a name
     ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _code_sha256() -> str:
@@ -196,6 +213,6 @@ def _keep_in_home(suffix: str, key: list[Any]) -> _KeptFile | None:
         folder = str(kernel_folder() / _FOLDER)
         claim_private(Path(folder))
     except (OSError, RuntimeError) as error:  # a RuntimeError where the user has no home
-        _LOG.info("%s cannot be used (%s): the encoder is converted again at each start", folder, error)
+        _LOG.info("%s cannot be used (%s): nothing is kept for the next start", folder, error)
         return None
     return _KeptFile(Path(folder) / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}{suffix}", key)

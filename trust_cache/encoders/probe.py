@@ -1,7 +1,7 @@
 """The probe: one synthetic picture whose features tell whether two runtimes compute the same.
 
 A cache keeps the features that its runtime gave of the probe's clean view, in float32. Whoever uses features
-of another runtime or precision compares: two caches by what they keep, `triage` by encoding the probe itself.
+of another runtime or precision compares: two caches by what they keep, `triage` by what its runtime gives.
 """
 
 import base64

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trust_cache.heads.kernel_parts import HeadArrays, RowSource, Weights, Workspace
 
-# The kernels are imported where they are used: numba takes a fifth of a second, beside which features load.
+# The kernels are imported where they are used: numba takes 0.2 s, and features load meanwhile.
 
 Images = NDArray[np.int64]  # by their number in the cache
 Floats = NDArray[np.float32]

@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -106,7 +106,12 @@ COMPILED = CompiledTrainer()
 def load_kernels_aside(trainer: Trainer) -> None:
     """Load the compiled kernels, or compile them, in a thread beside what the caller does next."""
     if isinstance(trainer, CompiledTrainer):
-        threading.Thread(target=_use_kernels, name="kernels", daemon=True).start()
+        threading.Thread(target=_try_kernels, name="kernels", daemon=True).start()
+
+
+def _try_kernels() -> None:
+    with suppress(Exception):  # the run meets the same error where it needs the kernels
+        _use_kernels()
 
 
 def _use_kernels() -> None:

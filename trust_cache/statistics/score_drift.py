@@ -76,7 +76,7 @@ def log_wealth_path(ranks: Floats) -> Floats:
 
 def shift_size(reference: Floats, scores: Floats) -> ShiftSize | None:
     """Return how far scores are above or below the reference; None where one of them is empty."""
-    from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s that most starts save
+    from scipy.special import ndtri  # noqa: PLC0415 - it takes 0.1 s
 
     if not reference.size or not scores.size:
         return None
