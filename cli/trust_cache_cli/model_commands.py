@@ -345,7 +345,7 @@ def triage(
         typer.Option(
             metavar="FILE",
             help="Take cases, sides and projections from this manifest, for files whose headers lack them;"
-            " its paths are relative to the folder DICOMS.",
+            " its paths are relative to the folder DICOMS. A warning counts files that it does not list.",
         ),
     ] = None,
     json: AsJson = False,
@@ -376,7 +376,7 @@ def triage(
     if json:
         show_json(_triage_document(done))
     else:
-        _show_triage(done)
+        _show_triage(done, uncertified=options.uncertified)
     if done.failed:
         raise typer.Exit(SOME_FAILED)
 
@@ -404,7 +404,7 @@ def _counts(done: "Triage") -> dict[str, int]:
     }
 
 
-def _show_triage(done: "Triage") -> None:
+def _show_triage(done: "Triage", *, uncertified: bool) -> None:
     counts = _counts(done)
     say(
         f"Written to {done.out}: {counts['cases']:,} cases, {counts['dismissed']:,} dismiss,"
@@ -419,6 +419,6 @@ def _show_triage(done: "Triage") -> None:
             " image that could not be scored): the column reason explains each.",
         )
     if done.rows and not done.rows[0].certified:
-        dismissed = "dismissed without a certificate" if counts["dismissed"] else "everything is review"
-        say(f"The model has no certificate: {dismissed}.")
+        allowed = "cases are dismissed without one" if uncertified else "everything is review"
+        say(f"The model has no certificate: {allowed}.")
     say(DISCLAIMER)

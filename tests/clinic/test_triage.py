@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import copytree
+from threading import Event
 
 import polars as pl
 import pytest
@@ -119,6 +121,50 @@ def test_a_decision_does_not_depend_on_the_other_cases(clinic: Clinic, tmp_path:
     before = (tmp_path / "worklist.csv").read_bytes()
     assert triage(manifest, clinic.model, tmp_path / "worklist.csv", SETTINGS).kept is None
     assert (tmp_path / "worklist.csv").read_bytes() == before
+
+
+def test_a_refusal_does_not_wait_for_the_folder(
+    clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned, go_on = [], Event()
+
+    def scan(*_words: object) -> None:
+        scanned.append(go_on.wait(60))
+
+    monkeypatch.setattr("trust_cache.clinic.triage.find_incoming", scan)
+    settings = replace(SETTINGS, runtime="none")
+    with pytest.raises(InputError, match="runtime: expected"):
+        triage(clinic.folder, clinic.model, tmp_path / "worklist.csv", settings)
+    assert scanned == []
+    go_on.set()
+
+
+def test_the_worklist_replaces_no_input(clinic: Clinic, tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("case_id,laterality,projection,path\n")
+    for out, given, words in (
+        (manifest, {"source": manifest}, "is the list of cases"),
+        (manifest, {"source": clinic.folder, "manifest": manifest}, "is the list of cases"),
+        (clinic.model / "w.csv", {"source": clinic.folder}, "inside the model folder"),
+    ):
+        with pytest.raises(InputError, match=words):
+            triage(**given, model=clinic.model, out=out, settings=SETTINGS)  # type: ignore[arg-type]
+    assert manifest.read_text() == "case_id,laterality,projection,path\n"
+
+
+def test_files_that_a_manifest_leaves_out_are_named(clinic: Clinic, tmp_path: Path) -> None:
+    """They are in the folder, and nobody looks at them."""
+    folder, manifest = tmp_path / "dicoms", tmp_path / "dicoms" / "m.csv"
+    copytree(clinic.folder / "0001", folder / "0001")
+    names = sorted(path.name for path in (folder / "0001").iterdir())
+    rows = [f"1,{name[0]},{name[2:].partition('.')[0]},0001/{name}" for name in names]
+    manifest.write_text("\n".join(["case_id,laterality,projection,path", *rows[1:]]))
+    done = triage(folder, clinic.model, tmp_path / "w.csv", SETTINGS, manifest=manifest)
+    (warning,) = [text for text in done.warnings if "not in the manifest" in text]
+    assert f"1 file not in the manifest, not looked at (0001/{names[0]})" in warning
+    manifest.write_text("\n".join(["case_id,laterality,projection,path", *rows]))
+    again = triage(folder, clinic.model, folder / "w.csv.1", SETTINGS, manifest=manifest)
+    assert not [text for text in again.warnings if "not in the manifest" in text]
 
 
 def test_without_a_certificate(clinic: Clinic, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from trust_cache.base.errors import shown
 from trust_cache.base.executor import LocalWorkers
 from trust_cache.images.folders.folder_cases import IncomingCases, IncomingImage, group_cases, scan_folder
 from trust_cache.images.folders.header_files import read_headers
@@ -27,6 +28,18 @@ def count_files(source: Path, most: int) -> int:
 
 def _files_below(folder: Path) -> Iterator[str]:
     return (name for _, _, names in os.walk(folder) for name in names)
+
+
+def unlisted_files(folder: Path, incoming: IncomingCases, own: Collection[Path] = ()) -> tuple[str, ...]:
+    """Return a warning about the files of a folder that its manifest does not list: nobody looks at them."""
+    listed = {Path(image.location).absolute() for case in incoming.cases for image in case.images}
+    listed |= {path.absolute() for path in own}
+    found = (Path(place, name) for place, _, names in os.walk(folder.absolute()) for name in names)
+    unlisted = sorted(str(path.relative_to(folder.absolute())) for path in found if path not in listed)
+    if not unlisted:
+        return ()
+    number = "1 file" if len(unlisted) == 1 else f"{len(unlisted):,} files"
+    return (f"{folder}: {number} not in the manifest, not looked at ({shown(unlisted)})",)
 
 
 def find_incoming(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trust_cache.base.errors import InputError, check_fraction
 from trust_cache.base.executor import ItemOutcome, LocalWorkers, run_items, start_workers, wait_for
-from trust_cache.clinic.incoming_cases import count_files, find_incoming
+from trust_cache.clinic.incoming_cases import count_files, find_incoming, unlisted_files
 from trust_cache.clinic.model_folder import Model, StoredModel, read_model, recipe_of
 from trust_cache.clinic.monitoring.drift import Drift
 from trust_cache.clinic.monitoring.triage_watch import TriageWatch
@@ -96,8 +96,7 @@ def triage(
     """
     stored = read_model(model)
     recipe_of(stored)  # a model without an encoder is refused before anything else
-    if out.is_dir():
-        raise InputError(f"{out}: expected the name of a file for the worklist, found a folder")
+    _refuse_out(out, source, manifest, model)
     watch = TriageWatch.open(
         stored,
         share=settings.audit,
@@ -132,8 +131,21 @@ def triage(
             kept = write_worklist(out, rows, runtime=plan.runtime, probe_difference=encoder.probe_difference)
             drift, warnings = watch.record(rows, out)
             journal.discard()
+    if manifest is not None:
+        warnings = (*unlisted_files(source, incoming, (manifest, *own)), *warnings)
     failed = sum(scored.failed for scored in ordered)
     return Triage(out, rows, failed, drift, warnings, resumed, kept, incoming.counts)
+
+
+def _refuse_out(out: Path, source: Path, manifest: Path | None, model: Path) -> None:
+    """Refuse a place for the worklist that is a folder, an input, or inside the model."""
+    if out.is_dir():
+        raise InputError(f"{out}: expected the name of a file for the worklist, found a folder")
+    place = out.resolve()
+    if place in {path.resolve() for path in (source, manifest) if path is not None}:
+        raise InputError(f"{out}: is the list of cases to triage; choose another name for the worklist")
+    if model.resolve() in place.parents:
+        raise InputError(f"{out}: is inside the model folder; choose another place for the worklist")
 
 
 @contextmanager
