@@ -38,10 +38,12 @@ def test_one_outcome_an_item_whatever_dies(workers: int) -> None:
 
 def test_started_workers_are_ready_and_are_replaced_when_they_die() -> None:
     with start_workers(1, "colorsys") as workers:
-        first = [outcome.value for outcome in run_items(imported, ["colorsys", "turtle"], workers)]
-        again = [outcome.value for outcome in run_items(imported, ["colorsys", "turtle"], workers)]
+        first, again = (
+            {outcome.item: outcome.value for outcome in run_items(imported, ["colorsys", "turtle"], workers)}
+            for _ in range(2)
+        )
         assert first == again  # in the same process
-        assert [found for found, _ in filter(None, first)] == [True, False]
+        assert [found[0] for name in ("colorsys", "turtle") if (found := first[name])] == [True, False]
         outcomes = {outcome.item: outcome for outcome in run_items(work, range(24), workers)}
         assert {item for item, outcome in outcomes.items() if outcome.error is not None} == {7, 13, 20}
         rest = [outcome.value for outcome in run_items(work, [1, 2, 3], workers)]
