@@ -108,16 +108,20 @@ def verify(cache: CacheArgument, json: AsJson = False) -> None:
     Pending images are a mismatch. Failed images are not: they were tried, and only a warning counts them.
     """
     from trust_cache.cache.cache_reader import open_cache
+    from trust_cache.cache.known_stores import require_place
     from trust_cache.cache.verify_cache import verify_cache
 
+    require_place(cache)
     problems = verify_cache(cache)
+    opens = all(problem.kind == "unfinished" for problem in problems)
     if json:
         show_json([asdict(problem) for problem in problems])
     elif problems:
-        show_list(f"{cache} is damaged:", (problem.sentence for problem in problems))
+        state = "unfinished" if opens else "damaged"
+        show_list(f"{cache} is {state}:", (problem.sentence for problem in problems))
     else:
         say(f"{cache} is intact: all checksums match.", style="green")
-    if all(problem.kind == "unfinished" for problem in problems):  # otherwise it may not open
+    if opens:
         _warn_of_failed(open_cache(cache))
     if problems:
         raise typer.Exit(DAMAGED)

@@ -43,6 +43,15 @@ def test_convert_there_and_back_and_verify(run: Run, cache: Path, tmp_path: Path
     assert run("fit-heads", tmp_path / "b.zarr", "--out", tmp_path / "run").code == 2
 
 
+def test_a_missing_and_an_unfinished_cache_are_not_damaged(run: Run, cache: Path, tmp_path: Path) -> None:
+    missing = run("cache", "verify", tmp_path / "none.zarr")
+    assert (missing.code, "there is no such cache" in missing.err) == (2, True)
+    begun = shutil.copytree(cache, tmp_path / "begun.zarr")
+    (begun / "marks" / "c.0.0").unlink()
+    found = run("cache", "verify", begun)
+    assert (found.code, f"{begun} is unfinished:" in found.out, "damaged" in found.out) == (1, True, False)
+
+
 def flip(cache: Path) -> None:
     shard = cache / "features" / "c.0.0.0"
     content = bytearray(shard.read_bytes())

@@ -40,10 +40,15 @@ def backend_of(source: Source) -> Backend:
 
 def open_store(source: Source, *, writable: bool = False) -> WritableStore:
     """Open a cache; whoever writes holds its lock or is a worker of the process that does."""
+    require_place(source)
+    return backend_of(source).open(os.fspath(source), writable)
+
+
+def require_place(source: Source) -> None:
+    """Refuse a place where a cache cannot be, or a path where nothing is."""
     refuse_place(source)
     if not is_url(source) and not Path(source).exists():
         raise InputError(f"{source}: there is no such cache")
-    return backend_of(source).open(os.fspath(source), writable)
 
 
 def companion(source: Source, name: str) -> str:
