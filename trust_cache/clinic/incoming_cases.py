@@ -26,16 +26,16 @@ def count_files(source: Path, most: int) -> int:
     return 1
 
 
-def _files_below(folder: Path) -> Iterator[str]:
-    return (name for _, _, names in os.walk(folder) for name in names)
+def _files_below(folder: Path) -> Iterator[Path]:
+    return (Path(place, name) for place, _, names in os.walk(folder) for name in names)
 
 
 def unlisted_files(folder: Path, incoming: IncomingCases, own: Collection[Path] = ()) -> tuple[str, ...]:
     """Return a warning about the files of a folder that its manifest does not list: nobody looks at them."""
-    listed = {Path(image.location).absolute() for case in incoming.cases for image in case.images}
-    listed |= {path.absolute() for path in own}
-    found = (Path(place, name) for place, _, names in os.walk(folder.absolute()) for name in names)
-    unlisted = sorted(str(path.relative_to(folder.absolute())) for path in found if path not in listed)
+    listed = {Path(image.location).resolve() for case in incoming.cases for image in case.images}
+    listed |= {path.resolve() for path in own}
+    found = (path for path in _files_below(folder) if path.resolve() not in listed)
+    unlisted = sorted(path.relative_to(folder).as_posix() for path in found)
     if not unlisted:
         return ()
     number = "1 file" if len(unlisted) == 1 else f"{len(unlisted):,} files"

@@ -139,12 +139,8 @@ def _key(openvino: Any, core: Any, identity: EncoderIdentity) -> list[Any]:
     """Return all that the compiled model depends on, besides the number of threads."""
     return [
         *(_LAYOUT, identity.encoder, identity.weights_sha256, identity.dim, identity.recipe.text),
-        *(
-            openvino.get_version(),
-            torch.__version__,
-            *map(_version, ("timm", "transformers")),
-            _code_sha256(),
-        ),
+        *(openvino.get_version(), torch.__version__, _version("timm"), _version("transformers")),
+        _code_sha256(),
         *(core.get_property("CPU", "FULL_DEVICE_NAME"), platform.machine()),
         sorted(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),  # virtual processors share a name
     ]
